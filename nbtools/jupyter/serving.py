@@ -40,7 +40,7 @@ class Serving:
         MissingExtra
             The extra ``mcp`` is not installed.
         ConfigInvalid
-            The port cannot be had.
+            The port is in use, or may not be opened.
         """
         from nbtools.mcp_server import HttpServer, client_config
 

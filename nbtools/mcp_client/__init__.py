@@ -5,7 +5,7 @@
     executor       what a server offers, as tools; their calls
     connection     one connection, from its opening to its end
     process        a server that is started for it
-    tool_filter    lists without the tools that are declared badly
+    tool_filter    lists without tools whose declarations are invalid
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class ServerConnection:
     entry
         Its settings; see `McpExecutor`.
     problems
-        Takes what is wrong with the server and can be lived with.
+        Gets a sentence for each fault of the server that does not prevent its use.
     timeout
         Seconds that opening it, and listing the tools, may take.
     """
@@ -72,7 +72,7 @@ class ServerConnection:
         Raises
         ------
         NetworkError
-            It does not list them within `timeout` seconds, or not as MCP has it.
+            It does not list them within `timeout` seconds, or the list is not valid MCP.
         """
         try:
             tools: list[Any] = await self._in_time(self.do(_all_tools))
@@ -105,7 +105,9 @@ class ServerConnection:
             self._client = None
             if not self._ready.done():
                 # Cancelled on its way, by `close`: a caller that still waits need not wait for the time to be over.
-                self._ready.set_exception(NetworkError(f"the MCP server {self._name!r} was left before it answered."))
+                self._ready.set_exception(
+                    NetworkError(f"the connection to the MCP server {self._name!r} was closed before it answered.")
+                )
                 self._ready.exception()  # or asyncio would report it, where nobody waits
             if self._silence is not None:
                 self._silence.close()
@@ -152,10 +154,10 @@ class ServerConnection:
 
     def _bad_answer(self, exc: BaseException) -> ExecutionFailed:
         message = " ".join(str(exc).split())
-        return ExecutionFailed(f"the MCP server {self._name!r} gave an answer that is not MCP's: {message:.300}")
+        return ExecutionFailed(f"the MCP server {self._name!r} sent an answer that is not valid MCP: {message:.300}")
 
     async def do(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Await `work` of the client, unless the connection ends before.
+        """Await `work` of the client; raise where the connection ends first.
 
         Raises
         ------
@@ -164,7 +166,7 @@ class ServerConnection:
         InvalidArguments
             The server refused the request.
         ExecutionFailed
-            The answer is none that MCP knows.
+            The answer is not valid MCP.
         """
         if self._client is None or self._task is None:
             raise NetworkError(f"the MCP server {self._name!r} is not connected.")

@@ -1,11 +1,11 @@
 """Tools of outside MCP servers, as ``server__tool``, behind the same door.
 
-A server is connected when it is needed: for a call of one of its tools, or for the list of all. One that does not
-answer so holds up those alone who ask for it. It is tried once: what went wrong is a warning at that moment, and the
-answer to every later call of its tools.
+A server is connected when it is needed: for a call of one of its tools, or for the list of all. A server that does not
+answer thus delays only those who use it. It is tried once: a failure is a warning at that moment, and the answer to
+every later call of its tools.
 
-What a server says of its tools' effects are claims, so its tools ask for approval unless the server is trusted. One
-that dies is started again once per call; a call is repeated by itself only if the tool says that this does no harm.
+The effects that a server declares are claims, so its tools ask for approval unless the server is trusted. A server
+that dies is started again once per call; the call is repeated only if the tool declares that this does no harm.
 """
 
 from __future__ import annotations
@@ -128,20 +128,20 @@ class McpExecutor:
     call = aio.blocking(acall)
 
     def missing(self, name: str) -> errors.ToolNotFound:
-        """Return the error for a tool that is not there: it says why the server, or the tool, is missing."""
+        """Return the error for a missing tool: it says why the server, or the tool, is missing."""
         if self._failure is not None:
             return errors.ToolNotFound(
-                f"there is no tool {name!r}: the server {self.name!r} is unreachable: {self._failure.message}",
+                f"the tool {name!r} is missing: the server {self.name!r} is unreachable: {self._failure.message}",
                 hint=f"Check mcp_servers.{self.name} in the settings, then open the workbench again.",
             )
-        hint = errors.did_you_mean(name, self._tools, f"Tools of it are {', '.join(self._tools) or 'none'}.")
-        problems = f" Of its list: {'; '.join(self.problems[:_TOLD])}." if self.problems else ""
-        return errors.ToolNotFound(f"there is no tool {name!r} of the MCP server {self.name!r}.{problems}", hint=hint)
+        hint = errors.did_you_mean(name, self._tools, f"Its tools: {', '.join(self._tools) or 'none'}.")
+        problems = f" Problems of its list: {'; '.join(self.problems[:_TOLD])}." if self.problems else ""
+        return errors.ToolNotFound(f"the MCP server {self.name!r} has no tool {name!r}.{problems}", hint=hint)
 
     # -- connection
 
     def _try_once(self) -> None:
-        """Connect at the first use; what went wrong is a warning."""
+        """Connect at the first use; a failure becomes a warning."""
         with self._connecting:
             if self._was_tried or self._is_closed:
                 return
@@ -179,19 +179,19 @@ class McpExecutor:
             if enabled is not None and item.name not in enabled:
                 continue
             if name in tools:
-                self.problems.append(f"two tools would be called {name!r}; the second is left out")
+                self.problems.append(f"two tools would have the name {name!r}; the second is left out")
                 continue
             try:
                 tools[name] = self._tool(name, item)
             except (errors.InvalidArguments, TypeError, ValueError) as exc:
-                self.problems.append(f"the tool {item.name!r:.80} has a bad schema and is left out: {exc}")
+                self.problems.append(f"the tool {item.name!r:.80} has an invalid schema and is left out: {exc}")
         return Registry(tools.values())
 
     def _tool(self, name: str, item: Any) -> Tool:
         schema = item.input_schema
         size = len(json.dumps(schema))
         if size > _MAX_SCHEMA:
-            raise ValueError(f"it has {size:,} characters; {_MAX_SCHEMA:,} are taken")
+            raise ValueError(f"it has {size:,} characters, and the limit is {_MAX_SCHEMA:,}")
         if mistakes := mistakes_of(schema):
             raise ValueError("; ".join(mistakes[:3]))
         hints = item.annotations
@@ -199,7 +199,7 @@ class McpExecutor:
         about, title, schema = redacted = plain_words(words)
         if redacted != words:
             self.problems.append(
-                f"the tool {item.name!r:.80} is described with too much, or unseen characters; it was cut"
+                f"the description of the tool {item.name!r:.80} is too long or has hidden characters; it was cut"
             )
 
         async def perform(**arguments: Any) -> Output[Any]:
@@ -219,12 +219,12 @@ class McpExecutor:
         )
 
     def _declared_output(self, item: Any) -> Any:
-        """Return the output schema that a tool declares, or any type where it cannot be handed on as it is."""
+        """Return the output schema that a tool declares, or `Any` where the schema cannot be handed on unchanged."""
         schema = item.output_schema
         if schema is None:
             return Any
         if len(json.dumps(schema)) > _MAX_SCHEMA or "type" not in schema or mistakes_of(schema):
-            self.problems.append(f"the output schema of the tool {item.name!r:.80} is bad and is left out")
+            self.problems.append(f"the output schema of the tool {item.name!r:.80} is invalid and is ignored")
             return Any
         # One that says other words would not fit what the tool gives.
         return schema if plain_words(schema) == schema else Any
@@ -239,8 +239,8 @@ class McpExecutor:
             connection = await self._restart("ended while it was called")
             if not again:
                 raise errors.NetworkError(
-                    f"{exc.message.rstrip('.')}, while {name} ran; it has been started again.",
-                    hint="Look at what the call did, then try again.",
+                    f"{exc.message.rstrip('.')} while {name} ran; it has been started again.",
+                    hint="Check what the call did before you try again.",
                 ) from None
             answer = await connection.do(lambda client: client.call_tool(name, arguments))
         output = await aio.in_thread(self._output, answer)
@@ -253,7 +253,7 @@ class McpExecutor:
         return await self._open_connection()
 
     async def _open_connection(self) -> ServerConnection:
-        """Open a connection, after closing the one of before."""
+        """Close the old connection, and open a new one."""
         if self._connection is not None:
             await self._connection.close()
         # Kept before it is open: closing ends one that is still on its way.
@@ -286,7 +286,9 @@ class McpExecutor:
         try:
             decoded = base64.b64decode(content, validate=True)
         except ValueError:
-            raise errors.ExecutionFailed(f"{self.name}: a picture or sound of the answer is not base64.") from None
+            raise errors.ExecutionFailed(
+                f"{self.name}: a picture or sound in the answer is not valid base64."
+            ) from None
         with self._lock:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="nbtools-mcp-")
@@ -309,7 +311,7 @@ class McpExecutor:
 
 
 def _effects_of(hints: Any) -> Effects:
-    """Return what a server says of a tool; what it leaves out is as the protocol has it, which is cautious."""
+    """Return the effects that a server declares for a tool; for others, the protocol's cautious defaults hold."""
     if hints is None:
         return Effects(destructive=True, open_world=True, undeclared=True)
     return Effects(

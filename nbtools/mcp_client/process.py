@@ -25,12 +25,12 @@ _ID = re.compile(r'"id"\s*:\s*(\d+|"[^"]*")')
 
 
 class _Answers(LineReader):
-    """The lines of a server: a broken answer fails its request at once, and a flood of notices is thinned out.
+    """The lines of a server: a broken answer fails its request at once, and excess notifications are dropped.
 
     Parameters
     ----------
     problems
-        Takes a sentence when notices are dropped.
+        Gets a sentence when notifications are dropped.
     """
 
     def __init__(self, problems: list[str]) -> None:
@@ -40,20 +40,20 @@ class _Answers(LineReader):
         self._notices = 0
 
     def takes(self, line: bytes) -> bool:
-        """Tell whether a line is an answer, or one of the first notices of this second."""
+        """Tell whether a line is an answer, or a notification within the limit for this second."""
         if b'"method"' not in line[:_HEAD] or b'"result"' in line[:_HEAD]:
             return True
         now = int(time.monotonic())
         if now != self._second:
             self._second, self._notices = now, 0
         self._notices += 1
-        problem = f"the server sends more than {_NOTICES_A_SECOND:,} notices a second; the others are dropped"
+        problem = f"the server sends more than {_NOTICES_A_SECOND:,} notifications a second; the rest are dropped"
         if self._notices == _NOTICES_A_SECOND and problem not in self._problems:
             self._problems.append(problem)
         return self._notices < _NOTICES_A_SECOND
 
     def parsed(self, text: str) -> Any:
-        """Return the message of a line; for one that is broken an error, so that nobody waits for its answer."""
+        """Return the message of a line; of a broken line an error, so that its request does not wait."""
         message = super().parsed(text)
         if not isinstance(message, Exception):
             return message
@@ -112,9 +112,9 @@ async def server_process(parameters: Any, silence: TextIO, problems: list[str]) 
     parameters
         The official package's ``StdioServerParameters``.
     silence
-        Takes the server's standard error.
+        Gets the server's standard error.
     problems
-        Takes what is wrong with what it says and can be lived with.
+        Gets a sentence for each fault of its output that does not prevent its use.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Lists of tools as a server sends them, without those for which the official package would refuse the whole list."""
+"""Lists of tools as a server sends them, without tools that would make the official package refuse the whole list."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nbtools.ground.lazy import need
 _WHY = "Using tools of an MCP server"
 _MAX_WORDS = 8_000
 MAX_TOOLS = 1_000
-"""How many tools of one server are taken."""
+"""How many tools of one server are used."""
 _MAX_BLOCKS = 1_000
 
 
 def plain_words(value: Any) -> Any:
-    """Return what a server says of a tool as it can be shown to people and models, its schema included.
+    """Return the description and the schema of a tool in a form that is safe to show to people and models.
 
-    Texts are cut at 8,000 characters, and characters that nobody sees are left out: controls and escapes, marks of
+    Texts are cut at 8,000 characters, and invisible characters are left out: controls and escapes, marks of
     direction, spaces without width. A description may not move a cursor, hide a word or turn one around.
     """
     if isinstance(value, str):
@@ -34,7 +34,7 @@ def plain_words(value: Any) -> Any:
 
 
 class _FilteredStream:
-    """A stream of messages with bad tools left out of lists, and with answers of bearable length."""
+    """A stream of messages, with invalid tools left out of lists and long answers shortened."""
 
     def __init__(self, stream: Any, version: Callable[[], str | None], problems: list[str]) -> None:
         self._stream = stream
@@ -44,7 +44,7 @@ class _FilteredStream:
 
     @property
     def last_context(self) -> Any:
-        """What the official package asks a stream for, where it has it."""
+        """The context that the official package asks a stream for, where there is one."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:
@@ -71,7 +71,9 @@ class _FilteredStream:
         version = self._version()
         if isinstance(result, dict) and isinstance(result.get("tools"), list) and version is not None:
             if len(result["tools"]) > MAX_TOOLS:
-                self._problems.append(f"it lists {len(result['tools']):,} tools at once; {MAX_TOOLS:,} are taken")
+                self._problems.append(
+                    f"it lists {len(result['tools']):,} tools at once; only the first {MAX_TOOLS:,} are used"
+                )
             result["tools"] = [tool for tool in result["tools"][:MAX_TOOLS] if self._is_good(tool, result, version)]
         if isinstance(result, dict) and isinstance(result.get("content"), list):
             result["content"] = _shortened(result["content"])
@@ -87,16 +89,18 @@ class _FilteredStream:
             first = error.errors(include_url=False)[0] if hasattr(exc, "errors") else {"loc": (), "msg": str(exc)}
             key = ".".join(str(step) for step in first["loc"][2:])
             name = tool.get("name") if isinstance(tool, dict) else tool
-            self._problems.append(f"the tool {name!r:.80} is declared badly and is left out: {key}: {first['msg']}")
+            self._problems.append(
+                f"the tool {name!r:.80} has an invalid declaration and is left out: {key}: {first['msg']}"
+            )
             return False
         return True
 
 
 def _shortened(blocks: list[Any]) -> list[Any]:
-    """Return the blocks of an answer, each of which costs the official package its time, or its beginning."""
+    """Return the blocks of an answer, or the first of them: each costs the official package time."""
     if len(blocks) <= _MAX_BLOCKS:
         return blocks
-    note = f"[the answer has {len(blocks):,} blocks; this is the end of the first {_MAX_BLOCKS:,}]"
+    note = f"[the answer has {len(blocks):,} blocks; the first {_MAX_BLOCKS:,} end here]"
     return [*blocks[:_MAX_BLOCKS], {"type": "text", "text": note}]
 
 
@@ -113,7 +117,7 @@ async def filter_tools(
     version
         Returns the version of the protocol that was agreed on, `None` before.
     problems
-        Takes a sentence for each tool that is left out.
+        Gets a sentence for each tool that is left out.
     """
     async with transport as (reader, writer):
         yield _FilteredStream(reader, version, problems), writer

@@ -1,4 +1,4 @@
-"""Approval by the client: asked by elicitation, in the way of the protocol's older or newer era.
+"""Approval by the client, by elicitation, as the older and the newer protocol do it.
 
 In the older protocol the client is asked while the call waits. In the newer one (2026-07-28) the call is answered with
 ``input_required``, and the client repeats it with the answer.
@@ -23,7 +23,7 @@ from nbtools.workflow.offered import QuestionForms
 _WHY = "Serving tools over MCP"
 _MAX_OPEN = 1_000
 _CAPABILITIES = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
-_ANSWERS: dict[str, Answer] = {"yes, once": "once", "yes, this tool all session": "tool", "no": "no"}
+_ANSWERS: dict[str, Answer] = {"yes, once": "once", "yes, this tool for the whole session": "tool", "no": "no"}
 _ALL = "show all of it"
 _COLUMNS = 100  # nobody knows how wide the client's form is: wider ones leave the lines as they are
 
@@ -31,8 +31,8 @@ _COLUMNS = 100  # nobody knows how wide the client's form is: wider ones leave t
 class Questions:
     """Questions that clients of the newer protocol answer by repeating a call, each bound to what was shown.
 
-    The state that goes to the client and comes back with the answer stands for the seal of the call that
-    was asked about, and for those that were approved on the way there. It is taken once.
+    The client gets a state and returns it with the answer. The state stands for the seal of the call in question and
+    for the seals of calls approved on the way there, and is valid once.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Questions:
         return state
 
     def take(self, state: str | None) -> tuple[str, frozenset[str]]:
-        """Return what was asked about and what is approved already; nothing for a state that is not open."""
+        """Return the seal in question and the seals approved before; nothing for a state that is unknown or used."""
         return self._open.pop(state or "", ("", frozenset()))
 
 
@@ -59,7 +59,7 @@ class McpClient:
     session
         The official package's session: for asking the client for more than a yes (``elicit_form``, ``create_message``).
     request_id
-        What the client is told its answer belongs to.
+        Id of the request, to which the client's answer belongs.
     pending
         What the client is to be asked before it repeats the call; `None` when nothing.
     inputs
@@ -67,7 +67,7 @@ class McpClient:
     state
         The state that a tool gave to `require`; `None` where none did.
     required
-        What the call is answered with instead of a result, when a tool requires more; an error where it cannot be had.
+        What is sent in place of a result when a tool requires more; an error where the client cannot give that.
     """
 
     def __init__(self, context: Any, params: Any, questions: Questions, *, lasting: bool) -> None:
@@ -94,7 +94,7 @@ class McpClient:
         return capabilities is not None and capabilities.elicitation is not None
 
     def require(self, requests: Mapping[str, Any] | None = None, *, state: str | None = None) -> NoReturn:
-        """Leave the call, and have the client repeat it with more (of the protocol's newer era).
+        """End the call, and ask the client to repeat it with more input (protocols from 2026-07-28 on).
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class McpClient:
         needed: dict[str, Any] = {_CAPABILITIES[request.method]: {} for request in (requests or {}).values()}
         if missing := {name: value for name, value in needed.items() if name not in declared}:
             error = need("mcp", extra="mcp", why=_WHY).MCPError
-            message = f"this call needs a client with {', '.join(missing)}"
+            message = f"this call needs a client that supports {', '.join(missing)}"
             code = types.MISSING_REQUIRED_CLIENT_CAPABILITY
             self.required = error(code, message, {"requiredCapabilities": missing})
         else:
@@ -122,7 +122,7 @@ class McpClient:
             if state is not None or self._approved:
                 state = f"{self._questions.ask('', self._approved)} {state or ''}"
             self.required = types.InputRequiredResult(input_requests=requests or None, request_state=state)
-        raise Cancelled("the call waits for the client, which repeats it with more.")
+        raise Cancelled("the call waits until the client repeats it with the answers.")
 
     def asked_for(self) -> Any:
         """Return what the call is answered with when a tool required more, else `None`.
@@ -210,7 +210,7 @@ class ElicitationApprover:
     """Asks the client of the request that the call came with; without a client that shows forms the call is denied."""
 
     async def approve(self, request: ApprovalRequest) -> Answer:
-        """Ask, and take anything but a clear yes as a no."""
+        """Ask the client; anything but a clear yes is a no."""
         client = CLIENT.get()
         if client is None:
             raise _nobody(request)
@@ -220,13 +220,13 @@ class ElicitationApprover:
 def _nobody(request: ApprovalRequest) -> ApprovalDenied:
     name = request.tool.name
     return ApprovalDenied(
-        f"{name} needs approval, and no one was asked: this client cannot show the question.",
-        hint=f'Use a client that supports elicitation, or allow it in nbtools.toml: policy.{name} = "allow".',
+        f"{name} needs approval, but this client cannot ask for it.",
+        hint=f'Use a client that supports elicitation, or allow the tool in nbtools.toml: policy.{name} = "allow".',
     )
 
 
 def _asking(request: ApprovalRequest, *, lasting: bool, whole: bool = False) -> tuple[str, dict[str, Any]]:
-    """Return the words and the form for a call; one that is not shown whole can be asked to be."""
+    """Return the text and the form for a call; where the text is shortened, one of the answers asks for all of it."""
     text, all_of_it = request.text(), request.text(whole=True)
     schema = form(lasting=lasting)
     if whole or text == all_of_it:
@@ -236,20 +236,20 @@ def _asking(request: ApprovalRequest, *, lasting: bool, whole: bool = False) -> 
 
 
 def form(*, lasting: bool) -> dict[str, Any]:
-    """Return the schema of what the client is asked; `lasting` tells whether there is a session to answer for."""
+    """Return the schema of the form; with `lasting`, an answer may hold for the whole session."""
     answers = [word for word, answer in _ANSWERS.items() if lasting or answer != "tool"]
     choice = {"type": "string", "title": "May it run?", "enum": answers}
     return {"type": "object", "properties": {"answer": choice}, "required": ["answer"]}
 
 
 def _fields(result: Any) -> Mapping[str, Any] | None:
-    """Return what was filled in; nothing where someone declined, `None` where the form was put away."""
+    """Return the fields of the form; none after a no, `None` where the form was closed without an answer."""
     action = getattr(result, "action", None)
     return dict(result.content or {}) if action == "accept" else {} if action == "decline" else None
 
 
 def client_forms() -> QuestionForms:
-    """Return how the client of the request that a call came with is asked; without one nobody is."""
+    """Return how to ask the client whose request is being handled; where there is none, nothing is asked."""
     client = CLIENT.get()
     return QuestionForms() if client is None else client.forms()
 

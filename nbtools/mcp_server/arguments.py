@@ -1,4 +1,4 @@
-"""Arguments as clients send them: some write lists and objects as JSON texts, which their models cannot help."""
+"""Arguments as clients send them: the models of some write lists and objects as JSON texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nbtools.texts.parsing import from_json
 
 
 def decoded(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with the texts read as JSON where the schema has a list or an object, and no text.
+    """Return the arguments; a text is read as JSON where the schema wants a list or an object and allows no text.
 
     Parameters
     ----------

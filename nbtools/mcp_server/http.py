@@ -1,4 +1,4 @@
-"""Streamable HTTP: a server on nbtools' own loop, and what clients are told to reach it."""
+"""Streamable HTTP: a server on nbtools' own loop, and the configuration with which clients reach it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class HttpServer:
     ) -> None:
         if token == "" and host not in _LOOPBACK:
             raise ConfigInvalid(
-                f"{host} can be reached from other machines, so a token is needed.", hint="Leave the token to nbtools."
+                f"{host} can be reached from other machines, so it needs a token.",
+                hint="Omit token: nbtools then makes one.",
             )
         self.token = secrets.token_urlsafe(24) if token is None else token
         self.host = host
@@ -75,12 +76,12 @@ class HttpServer:
         return f"http://{host}:{self.port}/mcp"
 
     async def astart(self) -> None:
-        """Start serving; returns when connections are taken.
+        """Start serving; return once connections are accepted.
 
         Raises
         ------
         ConfigInvalid
-            The port cannot be had.
+            The port is in use, or may not be opened.
         """
         uvicorn = need("uvicorn", extra="mcp", why=WHY)
         app = self._make(self._bench).streamable_http_app(host=self.host)
@@ -92,7 +93,9 @@ class HttpServer:
         self._done = asyncio.ensure_future(self._serve())
         while not self._uvicorn.started:
             if self._done.done():
-                raise ConfigInvalid(f"port {self.port} of {self.host} cannot be had.", hint="Choose another port.")
+                raise ConfigInvalid(
+                    f"port {self.port} of {self.host} is in use or may not be opened.", hint="Choose another port."
+                )
             await asyncio.sleep(0.01)
         self.port = self._uvicorn.servers[0].sockets[0].getsockname()[1]
 
@@ -122,9 +125,9 @@ class HttpServer:
 
 
 class _TokenGuard:
-    """Lets requests through that carry the token, their headers without blanks around the values (RFC 9110, 5.5).
+    """Admits requests that carry the token; blanks around the values of headers are removed (RFC 9110, 5.5).
 
-    On loopback the names that a request gives of this server, and of the page that it comes from, are loopback's too.
+    On loopback, the Host and Origin headers of a request have to name loopback too.
     """
 
     def __init__(self, app: Any, token: str, host: str) -> None:
@@ -152,7 +155,7 @@ async def _refuse(send: Any, status: int, body: bytes, *headers: tuple[bytes, by
 
 
 def client_config(*, url: str | None = None, token: str = "", config: Config | None = None) -> dict[str, Any]:
-    """Return the configuration that MCP clients take for this server.
+    """Return the configuration of this server for MCP clients.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """The notebooks that are open in kernels of the same home, for clients of another process.
 
-Each kernel announces its socket in ``HOME/notebooks``; a question goes to the one kernel whose page has the notebook.
+Each kernel announces its socket in ``HOME/notebooks``; a question goes to the kernel whose page shows the notebook.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class OpenNotebooks:
         if address is None:
             pages = [page for page, names in self._pages if question["notebook"] in names]
             if len(pages) != 1:
-                how_many = "in several kernels" if pages else "in no kernel"
-                message = f"the notebook {question['notebook']!r} is open {how_many} of this home."
-                raise InvalidArguments(message, hint="Ask again: notebook_read tells which are open.")
+                how_many = "in several kernels that use" if pages else "in no kernel that uses"
+                message = f"the notebook {question['notebook']!r} is open {how_many} this home folder."
+                raise InvalidArguments(message, hint="Call notebook_read to see which notebooks are open.")
             address = pages[0]
         if question["ask"] == "propose":
             self._proposals[question["proposal"]] = address
         return _answer_of(address, question)
 
     def _names(self) -> list[str]:
-        """Ask all kernels which notebooks their pages show, at once: one without a page lets others wait for it."""
+        """Ask all kernels at once which notebooks their pages show: a kernel without a page answers slowly."""
         announced = sorted(self._folder.glob("*.json"))
         problems: list[NbtoolsError] = []
         with ThreadPoolExecutor(max_workers=16) as threads:
@@ -69,7 +69,7 @@ class OpenNotebooks:
 
 
 def _page(announced: Path, problems: list[NbtoolsError]) -> tuple[_Address, list[str]] | None:
-    """Return where a kernel listens and which notebooks its page shows; `None` where it cannot tell."""
+    """Return the address of a kernel and the notebooks that its page shows; `None` where it does not answer."""
     try:
         address = json.loads(announced.read_text(encoding="utf-8"))
         return address, list(_answer_of(address, {"ask": "who"})["notebooks"])

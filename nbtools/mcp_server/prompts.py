@@ -1,7 +1,7 @@
 """Prompts: requests that a person picks in a client and fills in.
 
-A prompt is a typed, documented function like a tool: its name, description and arguments are read off it. It returns
-the text of the request, or an `nbtools.contract.result.Output` whose files go with it.
+A prompt is a typed, documented function like a tool: its name, description and arguments are derived from it. It
+returns the text of the request, or an `nbtools.contract.result.Output` whose files go with it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _MOST_VALUES = 100
 
 
 def analyze_file(path: str, question: str = "What stands out?") -> str:
-    """Have a data file analysed, step by step, with numbers that were computed.
+    """Ask for a step-by-step analysis of a data file, based on computed numbers.
 
     Parameters
     ----------
     path
         The file, below the allowed folders.
     question
-        What is to be found out.
+        The question to answer.
     """
     return (
         f"Analyse the data file {path!r}. The question: {question}\n\n"
@@ -41,14 +41,14 @@ def analyze_file(path: str, question: str = "What stands out?") -> str:
 
 
 def ask_by_sql(question: str, path: str | None = None) -> str:
-    """Have a question answered by SQL over files and tables; nothing can be changed.
+    """Ask a question that read-only SQL over files and tables answers.
 
     Parameters
     ----------
     question
         The question, in plain words.
     path
-        A file that holds the answer; leave it out when it is in the tables of the notebook or of a connection.
+        The file with the answer; omit it when the answer is in tables of the notebook or of a connection.
     """
     source = f"the file {path!r}" if path else "the tables that are there (sql_query: SHOW TABLES)"
     return (
@@ -59,12 +59,12 @@ def ask_by_sql(question: str, path: str | None = None) -> str:
 
 
 def recall(topic: str) -> str:
-    """Have the memory searched for what is known about a topic.
+    """Ask what the memory knows about a topic.
 
     Parameters
     ----------
     topic
-        What it is about: words, or the key of a note.
+        The topic: words, or the key of a note.
     """
     return (
         f"What do my notes say about {topic!r}? Search by memory_search, read what fits by memory_retrieve, and answer "

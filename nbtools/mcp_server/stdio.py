@@ -1,9 +1,9 @@
 """Standard input and output as the wire of MCP, read and written by the event loop itself.
 
-Clients start servers with pipes or sockets, and those the loop can read and write without help. For anything else, a
-file, a terminal or another system than POSIX, the official transport is taken, which needs three threads' turns a call.
+Clients start servers with pipes or sockets, and those the loop can read and write without help. For a
+file, a terminal, or a system other than POSIX, the official transport is used, at three thread switches a call.
 
-While serving, descriptor 0 is the null device and 1 is standard error: what a tool prints or reads misses the wire.
+While serving, descriptor 0 is the null device and 1 is standard error, so that no tool prints to the wire or reads it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _loop_can_serve() -> bool:
 
 @contextlib.contextmanager
 def _claim_wire() -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Keep the wire in descriptors that no child inherits, and divert the standard ones."""
+    """Move the wire to descriptors that no child inherits, and redirect standard input and output."""
     import fcntl
 
     sys.stdout.flush()

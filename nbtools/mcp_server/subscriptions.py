@@ -1,8 +1,8 @@
-"""Subscriptions: clients that asked for it are told when an item of the memory changes.
+"""Subscriptions: clients that subscribed are told when an item of the memory changes.
 
-The memory has no way to call back across processes, so one task looks at its count of changes, twice a second and only
-while someone waits. In the protocol's older era each session that subscribed gets the notice; in the newer one
-(2026-07-28) the notices of all go over a bus, from which the official package feeds the streams that clients opened.
+The memory has no way to call back across processes, so one task reads its count of changes, twice a second and only
+while a client waits. In the protocol's older era each session that subscribed gets the notice; in the newer one
+(2026-07-28) all notices go over a bus, from which the official package feeds the streams that clients opened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INVALID_PARAMS = -32602
 
 
 def call_at_end(session: Any, work: Callable[[], object]) -> None:
-    """Call a function when the connection of a session ends; a package that does not say so is not a failure.
+    """Call a function when the connection of a session ends, where the package tells of that end.
 
     A connection's ``exit_stack`` is public; its way from a session is not, so this is the one place that knows it.
     """
@@ -33,7 +33,7 @@ def call_at_end(session: Any, work: Callable[[], object]) -> None:
 
 
 class Subscriptions:
-    """Looks at the resources that someone subscribed to, and reports those that changed.
+    """Watches the resources that clients subscribed to, and reports changes.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Subscriptions:
         Raises
         ------
         MCPError
-            The client is told of too many already.
+            The client has as many subscriptions as it may have.
         """
         await self._begin({uri})
         uris = {*self._sessions.get(who, (None, set()))[1], uri}
@@ -85,18 +85,18 @@ class Subscriptions:
         self._start()
 
     def unsubscribe(self, who: str, uri: str) -> None:
-        """Tell it no more of a resource."""
+        """Stop telling a client of changes of a resource."""
         if who in self._sessions:
             self._sessions[who][1].discard(uri)
 
     def forget(self, who: str) -> None:
-        """Tell it nothing any more: its session is over."""
+        """Drop the subscriptions of a client whose session has ended."""
         self._sessions.pop(who, None)
 
     def _check(self, uris: set[str]) -> None:
         if len(uris) > _MAX_RESOURCES:
             error = need("mcp", extra="mcp", why=_WHY).MCPError
-            raise error(_INVALID_PARAMS, f"a client may subscribe to {_MAX_RESOURCES:,} resources at a time.")
+            raise error(_INVALID_PARAMS, f"a client may subscribe to {_MAX_RESOURCES:,} resources at once.")
 
     async def listen(self, context: Any, params: Any) -> Any:
         """Serve one stream of the newer era until its client leaves."""
@@ -111,7 +111,7 @@ class Subscriptions:
             self._listening.subtract(uris)
 
     async def _begin(self, uris: set[str]) -> None:
-        """Note what is there before the client is told that it will hear of changes."""
+        """Note the state before the client is told that its subscription has begun."""
         new = frozenset(uris - self._uris())
         with contextlib.suppress(Exception):  # a memory that cannot be had now may be had at the first look
             self._versions_seen |= (await self._versions(new))[1]
@@ -125,7 +125,7 @@ class Subscriptions:
             self._task = asyncio.create_task(self._look())
 
     async def _look(self) -> None:
-        """Look until nobody waits any more."""
+        """Look for changes while any client waits for them."""
         state: Any = None
         while uris := self._uris():
             with contextlib.suppress(Exception):  # same
@@ -144,7 +144,7 @@ class Subscriptions:
                     await session.send_resource_updated(uri)
 
     def close(self) -> None:
-        """End the looking and the streams."""
+        """Stop looking for changes, and end the streams."""
         self._streams.close()
         if self._task is not None:
             self._task.cancel()

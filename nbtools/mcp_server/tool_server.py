@@ -82,7 +82,7 @@ class _ToolServer:
         self.prompts = Prompts(prompts, blocks=self._prompt_blocks, completions=completions, client=self._client)
 
     def _who(self, context: Any) -> str | None:
-        """Return whose request it is: an id of its connection; `None` for one over HTTP that belongs to no session."""
+        """Return an id of the connection that a request came over; `None` for HTTP without a session."""
         if context.request is None:
             return self._id
         # Over stdio there is one client for the whole process; over HTTP the header is all that tells one from another.
@@ -92,7 +92,7 @@ class _ToolServer:
     # -- tools
 
     async def list_tools(self, context: Any, params: Any) -> Any:
-        """Answer ``tools/list``; a tool that can do nothing here is left out, and says why when it is called."""
+        """Answer ``tools/list``; a tool that cannot work here is left out, and a call of it says why."""
         idle = not_offered(self._bench.config)
         offered = {**self._own.tools(), **self._executor.tools()}
         tools = tuple(tool for name, tool in offered.items() if name not in idle)
@@ -113,12 +113,12 @@ class _ToolServer:
             return None
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """Return the schema that headers of a call over HTTP are held against; else all tools are listed for each."""
+        """Return the schema against which the headers of a call over HTTP are checked, without listing all tools."""
         tools = self._executor_of(name).tools()
         return tools[name].schema if name in tools else None
 
     def _executor_of(self, tool: str) -> Executor:
-        """Return who performs a tool: one of the same name in the workbench goes before ours."""
+        """Return the executor of a tool: one in the workbench has precedence over ours of the same name."""
         is_own = tool in self._own.tools() and tool not in self._executor.tools()
         return self._own if is_own else self._executor
 
@@ -170,13 +170,13 @@ class _ToolServer:
         return ToolCall(tool=tool, arguments=arguments, caller="mcp", run_id=who, session=session, label=label)
 
     def _see(self, who: str | None, label: Label) -> None:
-        """Keep what a client has seen; those without a session are one."""
+        """Record what a client has seen; clients without a session count as one."""
         before, times = self._seen.get(who, (UNLABELLED, 0))
         # The count is a part of the session's name: what was granted before strangers' texts came lapses by itself.
         self._seen[who] = before | label, times + label.strangers
 
     def _see_names(self, who: str | None, label: Label) -> None:
-        """Keep that strangers may have chosen a name; clients list keys and files unasked, and they are not values."""
+        """Record that strangers may have chosen a name; clients list keys and files unasked; these are not values."""
         self._see(who, dataclasses.replace(label, private=False))
 
     def _ask_client(self, client: McpClient, request: ApprovalRequest) -> Any:
@@ -195,7 +195,7 @@ class _ToolServer:
         return self.types.CallToolResult(content=content, structured_content=_encodable(data), is_error=not result.ok)
 
     def _keep(self, result: ToolResult, who: str | None) -> None:
-        """Offer the files of a result as resources; the oldest are forgotten when there are too many."""
+        """Offer the files of a result as resources; beyond a number, the oldest are dropped."""
         for artifact in result.artifacts:
             self._files[self._uri(result, artifact)] = (who, artifact)
         while len(self._files) > _MAX_RESOURCES:
@@ -246,8 +246,8 @@ class _ToolServer:
 
     async def list_templates(self, context: Any, params: Any) -> Any:
         """Answer ``resources/templates/list``."""
-        key = "A value of the memory by its key, as JSON."
-        file = "A file that a call made; the call's result links to it."
+        key = "The value of a memory key, as JSON."
+        file = "A file that a call created; the result of the call links to it."
         templates = [
             self.types.ResourceTemplate(
                 uri_template=_MEMORY + "{key}", name="memory", description=key, mime_type="application/json"
@@ -274,7 +274,9 @@ class _ToolServer:
     def _session_of(self, context: Any) -> str:
         who = self._who(context)
         if who is None:
-            raise self._mcp_error(self.types.INVALID_REQUEST, f"{context.method} needs a session, and there is none.")
+            raise self._mcp_error(
+                self.types.INVALID_REQUEST, f"{context.method} needs a session, but this request has none."
+            )
         # The first request that needs the session is the first moment at which its end can be asked for.
         if who not in self._levels:
             self._levels[who] = None
@@ -282,7 +284,7 @@ class _ToolServer:
         return who
 
     def _forget(self, who: str) -> None:
-        """Keep nothing of a session that its client, or its idle time, has ended."""
+        """Drop all records of a session that its client, or its idle time, has ended."""
         self._levels.pop(who, None)
         self._seen.pop(who, None)
         self.subscriptions.forget(who)
@@ -337,7 +339,7 @@ class _ToolServer:
         return []
 
     async def read_resource(self, context: Any, params: Any) -> Any:
-        """Answer ``resources/read``; it is a call like others, of ``memory_retrieve`` or under ``artifact_read``."""
+        """Answer ``resources/read``, a call like any other: of ``memory_retrieve``, or under ``artifact_read``."""
         uri, who = str(params.uri), self._who(context)
         missing = self._mcp_error(self.types.INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
         try:
@@ -384,7 +386,7 @@ class _Progress:
         self._sent: set[asyncio.Task[None]] = set()
 
     def show(self, kind: str, text: str, data: Any) -> None:
-        """Take a piece of output, from any thread; `data` of a progress may be ``{"progress": …, "total": …}``."""
+        """Send a piece of output, from any thread; `data` of a progress may be ``{"progress": …, "total": …}``."""
         level = _STREAMS.get(kind)
         if level is not None and self._level is not None and _LEVELS.index(level) >= self._level and text.strip():
             self._loop.call_soon_threadsafe(self._log, level, text)
@@ -418,7 +420,7 @@ class _Progress:
             task.exception()  # a client that is gone must not turn a finished call into a failure
 
     def end(self) -> None:
-        """Send nothing any more: progress may not follow the result."""
+        """Send nothing from now on: progress may not follow the result."""
         self._ended = True
 
 
@@ -429,9 +431,10 @@ def _is_quick(result: ToolResult) -> bool:
 
 
 def _encodable(value: Any) -> Any:
-    """Return a value that any client reads as it is.
+    """Return a value that every client reads unchanged.
 
-    Half of a character, which Python may hold, becomes a question mark; a whole number beyond a float's digits is text.
+    A lone surrogate, which Python strings may contain, becomes a question mark; a whole number that a float would round
+    becomes text.
     """
 
     def encoded(one: Any) -> Any:
@@ -475,7 +478,7 @@ def make_server(
         "nbtools",
         version=version("nbtools-kit"),
         title="nbtools",
-        instructions="Tools of a notebook: memory, scripts in clean kernels, read-only SQL, files, web, text.",
+        instructions="Notebook tools: memory, scripts in clean kernels, read-only SQL, files, web and text.",
         on_list_tools=offered.list_tools,
         on_call_tool=offered.call_tool,
         on_list_resources=offered.list_resources,

@@ -135,7 +135,7 @@ def test_what_one_client_may_and_made_is_not_anothers(serve: Any) -> None:
     server, asked = serve(), []
 
     async def work() -> None:
-        first = over_http(server, "yes, this tool all session", asked, mode="legacy")
+        first = over_http(server, "yes, this tool for the whole session", asked, mode="legacy")
         async with first as mine, over_http(server, mode="legacy") as theirs:
             for what in "ab":
                 assert not (await mine.call_tool("wipe", {"what": what})).is_error
@@ -160,7 +160,7 @@ def test_without_a_session_a_yes_is_for_one_call(serve: Any) -> None:
         async with over_http(server, "yes, once", asked) as client:
             for what in "ab":
                 assert not (await client.call_tool("wipe", {"what": what})).is_error
-        async with over_http(server, "yes, this tool all session", asked) as client:
+        async with over_http(server, "yes, this tool for the whole session", asked) as client:
             assert (await client.call_tool("wipe", {"what": "c"})).is_error is False
             await client.call_tool("wipe", {"what": "d"})
 

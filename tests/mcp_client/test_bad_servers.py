@@ -173,32 +173,32 @@ def test_a_broken_answer_fails_its_call_at_once(connect, kind):
     executor = connect([{"name": "a", "inputSchema": GOOD}], silent=kind)
     result = executor.call(ToolCall(tool="s__a"))
     assert result.error.code == "EXECUTION_FAILED"
-    assert "not MCP" in result.error.message
+    assert "not valid MCP" in result.error.message
 
 
 def test_a_flood_of_notices_is_thinned_out_and_told(connect):
     executor = connect([{"name": "a", "inputSchema": GOOD}], silent="flood")
     assert executor.call(ToolCall(tool="s__a")).ok
-    assert any("200 notices" in problem for problem in executor.problems)
+    assert any("200 notifications" in problem for problem in executor.problems)
 
 
 def test_a_flood_of_requests_is_thinned_out_and_told(connect):
     executor = connect([{"name": "t", "inputSchema": GOOD}], "asks")
     assert executor.call(ToolCall(tool="s__t")).text == "called t"
-    assert any("200 notices" in problem for problem in executor.problems)
+    assert any("200 notifications" in problem for problem in executor.problems)
 
 
 def test_a_list_of_very_many_tools_is_cut_and_told(connect):
     executor = connect([{"name": f"t{number}", "inputSchema": GOOD} for number in range(1_500)])
     assert len(executor.tools()) == 1_000
-    assert "it lists 1,500 tools at once; 1,000 are taken" in executor.problems
+    assert "it lists 1,500 tools at once; only the first 1,000 are used" in executor.problems
 
 
 def test_an_answer_of_very_many_parts_is_cut_and_says_so(connect):
     tools = [{"name": "t", "inputSchema": GOOD}]
     text = connect(tools, "many texts").call(ToolCall(tool="s__t")).text
     assert text.count("x\n") == 1_000
-    assert text.endswith("[the answer has 5,000 blocks; this is the end of the first 1,000]")
+    assert text.endswith("[the answer has 5,000 blocks; the first 1,000 end here]")
     result = connect(tools, "many pictures").call(ToolCall(tool="s__t"))
     assert result.error.message == "s: the answer has more than 100 pictures and sounds."
 
@@ -239,7 +239,7 @@ def test_an_answer_that_is_no_result_is_a_failure_of_the_call(connect):
     executor = connect([{"name": "odd", "inputSchema": GOOD}, {"name": "a", "inputSchema": GOOD}])
     result = executor.call(ToolCall(tool="s__odd"))
     assert result.error.code == "EXECUTION_FAILED"
-    assert "not MCP" in result.error.message
+    assert "not valid MCP" in result.error.message
     assert executor.call(ToolCall(tool="s__a")).ok
 
 

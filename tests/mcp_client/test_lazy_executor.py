@@ -88,11 +88,11 @@ def test_a_call_connects_its_own_server_alone_and_tells_bad_tools_once(made, tmp
 
 
 def test_a_tool_that_was_left_out_is_missed_with_the_reason(made):
-    with pytest.warns(UserWarning, match="'bad' is declared badly"):
+    with pytest.warns(UserWarning, match="'bad' has an invalid declaration"):
         refused = call(made, "s__bad")
     assert refused.error.code == "TOOL_NOT_FOUND"
     assert "'s'" in refused.error.message
-    assert "the tool 'bad' is declared badly" in refused.error.message
+    assert "the tool 'bad' has an invalid declaration" in refused.error.message
 
 
 def test_a_tool_of_a_server_that_cannot_be_reached_says_so(made):

@@ -178,11 +178,11 @@ def test_a_client_subscribes_to_so_many_resources_and_no_more(bench, monkeypatch
             warnings.simplefilter("ignore")
             for key in "abb":
                 await client.session.subscribe_resource(f"nbtools://memory/{key}")
-            with pytest.raises(MCPError, match="2 resources at a time"):
+            with pytest.raises(MCPError, match="2 resources at once"):
                 await client.session.subscribe_resource("nbtools://memory/c")
 
     async def newer(client):
-        with pytest.raises(MCPError, match="2 resources at a time"):
+        with pytest.raises(MCPError, match="2 resources at once"):
             async with client.listen(resource_subscriptions=[f"nbtools://memory/{key}" for key in "abc"]):
                 pass
 

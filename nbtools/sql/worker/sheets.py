@@ -202,7 +202,9 @@ def _frame(path: Path, options: SheetOptions) -> Any:
 def _strays_of(frame: Any, words: Sequence[str]) -> dict[str, Strays | None]:
     """Return what makes texts of columns that hold other values too, by their names."""
     strays_of = {}
-    for name, column in frame.select_dtypes("object").items():
+    for name, column in frame.items():
+        if str(column.dtype) != "object":
+            continue
         there = column[column.notna() & ~column.isin(words)]
         texts = Counter(cell for cell in there if isinstance(cell, str))
         others = [cell for cell in there if not isinstance(cell, str)]

@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, quote_plus, unquote
 
@@ -64,8 +64,7 @@ _RANDOM = re.compile(r"[A-Za-z0-9+/=_.~-]{16,}")
 _CHANGE = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])|[0-9](?=[A-Za-z])")
 # A vendor's keys: how each begins, and its whole form.
 _VENDORS = [
-    line.split("\t")
-    for line in resources.files("nbtools.texts").joinpath("secret_forms.tsv").read_text(encoding="utf-8").splitlines()
+    line.split("\t") for line in Path(__file__).with_name("secret_forms.tsv").read_text(encoding="utf-8").splitlines()
 ]
 SHAPE = re.compile("|".join(form for _, form in _VENDORS))
 SHAPE_SIGNS = tuple(sign for signs, _ in _VENDORS for sign in signs.split())

@@ -43,6 +43,7 @@ _STARTS = 5
 # Bytes of answers that are kept: of one to a question for certain keys, of a table, of all, and of what each takes
 # beside its rows.
 _MOST_KEPT_BYTES, _MOST_TABLE_BYTES, _MOST_KEPT_IN_ALL, _ENTRY_BYTES = 16_384, 96 << 20, 128 << 20, 1_000
+_NO_MORE_CONDITIONS = tuple(vars(Query()).values())[2:]  # beside the scope and the keys
 _EXPIRES = 8  # where a row says its end
 # Why a connection fails that no other keeper could make better.
 _NOT_THE_KEEPERS = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -107,8 +108,8 @@ class KeeperRepository:
         if "as_of" in answer and applied[0].record is not None:
             # The value is in its place by now: the writer reads what it wrote without asking.
             (counts, places), row = answer["as_of"], answer["done"][0][0]
-            query = Query(scope=changes[0].scope, keys=(changes[0].key,))
-            self._keep(query, counts, places, [row], Found(records=(applied[0].record,), total=1))
+            name_of_read = (changes[0].scope, (changes[0].key,), *_NO_MORE_CONDITIONS)
+            self._keep(name_of_read, counts, places, [row], Found(records=(applied[0].record,), total=1))
         return applied
 
     def query(self, query: Query) -> Found:
@@ -116,7 +117,9 @@ class KeeperRepository:
         if self._pid != os.getpid():
             self._leave_parent()
         changes, counts = self._changes, None
-        entry = self._answers.get(tuple(vars(query).values()))  # hashed and compared in half the time of a query
+        # Hashed and compared in half the time of a query; a list of keys is never kept.
+        name = () if query.keys is None and query.give != "table" else tuple(vars(query).values())
+        entry = self._answers.get(name)
         if (
             changes is not None
             and entry is not None
@@ -135,16 +138,17 @@ class KeeperRepository:
             table = b"".join(base64.b64decode(part) for part in answer.get("table", ()))
             result = dataclasses.replace(result, tags=answer.get("tags", {}), table=table)
         if counts is not None:
-            self._keep(query, counts, places, answer["rows"], result)
+            self._keep(name, counts, places, answer["rows"], result)
         return result
 
-    def _keep(self, query: Query, counts: list[int], places: Sequence[int], rows: list[Any], result: Found) -> None:
-        """Keep an answer; the counts are those from before the question, or from the change that made it."""
+    def _keep(
+        self, name: tuple[Any, ...], counts: list[int], places: Sequence[int], rows: list[Any], result: Found
+    ) -> None:
+        """Keep an answer by the values of its question; the counts are of before it, or of the change that made it."""
         data = marshal.dumps(rows)
         if len(data) > _MOST_KEPT_BYTES or len(result.table) > _MOST_TABLE_BYTES:
             return
         size = len(data) + len(result.table) + _ENTRY_BYTES
-        name = tuple(vars(query).values())
         old = self._answers.pop(name, None)
         self._kept_bytes += size - (old.size if old else 0)
         if self._kept_bytes > _MOST_KEPT_IN_ALL:

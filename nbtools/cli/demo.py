@@ -1,4 +1,4 @@
-"""``nbtools demo``: run the tour on real data and say where everything is."""
+"""``nbtools demo``: run the tour on real data, and print where its files are."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _field(value: Any) -> Any:
     examples=({"json_string": '{"a": [1, 2.5, null]}'},),
 )
 def json_parse(json_string: str) -> Parsed:
-    """Read a JSON text; gives parsed.
+    """Read a JSON text; returns parsed.
 
     Strictly JSON: NaN, comments, single quotes, trailing commas and a key that occurs twice in an object are mistakes,
     reported with line and column. At most 10,000,000 characters and 100 levels.
@@ -177,7 +177,7 @@ def json_parse(json_string: str) -> Parsed:
     examples=({"yaml_string": "name: tour\nsteps: [1, 2]\n"},),
 )
 def yaml_parse(yaml_string: str) -> Parsed:
-    """Read a YAML text (version 1.2, one document); gives parsed.
+    """Read a YAML text (version 1.2, one document); returns parsed.
 
     Dates, yes, on, 010 and 12:30 are text, and so are keys, .inf and .nan; << merges mappings. Errors name the line
     and the column. At most 1,000,000 characters, 100 levels and 200,000 values.

@@ -1,1 +1,1 @@
-"""The line of a magic: its words, its arguments, and the input transform before it."""
+"""The line of a magic: how it is split into words and arguments, and the input transform that comes first."""

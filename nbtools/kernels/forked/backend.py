@@ -123,7 +123,7 @@ class ForkingKernel(JupyterKernel):
             reason, _, hint = str(exc.data.get("said", "")).partition("\n")
             if not hint:
                 why = f": {reason}" if reason else ""
-                raise KernelDied(f"{whose}, or its copy, ended while it was copied{why}.", data=exc.data) from exc
+                raise KernelDied(f"{whose}, or its copy, ended while the copy was made{why}.", data=exc.data) from exc
             raise InvalidArguments(f"{whose} cannot be copied: {reason}.", hint=hint) from None
         copy.process.watch(rests=True)
 
@@ -175,7 +175,7 @@ class ForkedBackend(JupyterBackend):
             The zygote did not start, its canary failed, or the kernel ended before it was ready.
         """
         if options.language != "python":
-            raise LanguageUnavailable(f"{options.language!r} cannot be forked; only Python can.")
+            raise LanguageUnavailable(f"kernels for {options.language!r} cannot be forked; only Python kernels can.")
         folder = self.folder.make(secrets.token_hex(6))
         connection, memory_rpc = ConnectionInfo(folder), MemoryRpc()
         message = {**start_message(options, folder), "connection": connection.to_dict()}

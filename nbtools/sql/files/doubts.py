@@ -1,4 +1,4 @@
-"""Doubts: columns of which one reading was taken, or none, though their cells can be read in another way."""
+"""Doubts: columns that are read in one way, or left as text, although their cells can be read in another."""
 
 from __future__ import annotations
 

@@ -90,20 +90,19 @@ async def shell(
     *,
     ctx: Context,
 ) -> Output[CommandRun]:
-    """Run an allowed command line in the working folder; gives stdout, stderr and returncode.
+    """Run an allowed command line in the working folder; returns stdout, stderr and returncode.
 
-    A line is programs with their arguments, quoted as for a shell, joined by | and &&. Every program, and every one
-    that it starts, has to be on the list in ALLOWED_COMMANDS. Patterns (*.csv), $VARIABLES, redirections, cd, ||, ; and
-    the rest of a shell's language are refused: run those with code_execute(language="bash"). The environment has no
-    secrets. At most 1,000,000 bytes come back from each stream; when the time is over, everything that was started is
-    ended.
+    A line consists of programs and their arguments, quoted as in a shell and joined by | and &&. Each program, and each
+    program that it starts, must be in ALLOWED_COMMANDS. Patterns (*.csv), $VARIABLES, redirections, cd, ||, ; and the
+    rest of a shell's language are refused: run those with code_execute(language="bash"). The environment has no
+    secrets. At most 1,000,000 bytes of each stream are returned; the timeout ends everything that the line started.
 
     Parameters
     ----------
     command
         The command line, at most 10,000 characters.
     timeout
-        Seconds until it is ended, at most 3,600.
+        Seconds until the line is ended, at most 3,600.
 
     Raises
     ------
@@ -241,7 +240,7 @@ async def _start(ctx: Context, processes: Processes, command: str | None, args: 
 
 @tool(title="Environment", read_only=True, idempotent=True, examples=({}, {"pattern": "PATH*"}))
 def env_vars(pattern: str | None = None, *, ctx: Context) -> Output[Variables]:
-    """List environment variables; gives vars, a mapping of name to value.
+    """List environment variables; returns vars, a mapping of name to value.
 
     Variables whose names look secret (KEY, TOKEN, PASSWORD, …) are left out, and so are values that look like keys or
     hold a password.

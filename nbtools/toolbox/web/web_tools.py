@@ -71,7 +71,7 @@ def web_search(
     *,
     ctx: Context,
 ) -> Output[SearchResults]:
-    """Search the web; gives results: title, url and snippet, the best first.
+    """Search the web; returns results: title, url and snippet, the best first.
 
     The search is done by Serper or Tavily, as WEB_SEARCH_PROVIDER says, with the key in SERPER_API_KEY or
     TAVILY_API_KEY.
@@ -152,7 +152,7 @@ def _results(provider: str, answer: Answer) -> list[dict[str, str]]:
     examples=({"url": "https://example.org/"}, {"url": "https://example.org/", "selector": "h1"}),
 )
 def web_scrape(url: _Url, selector: str | None = None, *, ctx: Context) -> Output[PageText]:
-    """Read a web page as text; gives url (after redirects), title, content and extracted_text.
+    """Read a web page as text; returns url (after redirects), title, content and extracted_text.
 
     Content is the readable text of the page, extracted_text that of the elements which the selector matches (of the
     whole page without one). At most 5 MB and 100,000 tags are read and 200,000 characters returned, within 30 s;

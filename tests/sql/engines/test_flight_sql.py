@@ -120,8 +120,8 @@ def test_faults_say_what_was_wrong(shop: SqlSession, server: Any, monkeypatch: p
         shop.query("select * from nowhere", connection="shop")
     there = f"127.0.0.1:{server.port}"
     for url, kind, what in (
-        (f"flightsql://{there}", ConfigInvalid, "which SQL the server understands"),
-        (f"flightsql://{there}/?dialect=klingon", ConfigInvalid, "which SQL the server understands"),
+        (f"flightsql://{there}", ConfigInvalid, "does not name the SQL dialect"),
+        (f"flightsql://{there}/?dialect=klingon", ConfigInvalid, "does not name the SQL dialect"),
         (f"flightsql://{there}/?dialect=duckdb&token=expired", PermissionDenied, "expired"),
         ("flightsql://127.0.0.1:1/?dialect=duckdb&token=hidden", NetworkError, "cannot be reached"),
         ("adbc+nothing://x/?dialect=duckdb", MissingExtra, "adbc_driver_nothing"),

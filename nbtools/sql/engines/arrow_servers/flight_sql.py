@@ -69,7 +69,7 @@ class ArrowServerEngine(QueriesAlone):
     Raises
     ------
     ConfigInvalid
-        It does not say which SQL the server understands.
+        It does not name the SQL dialect of the server.
     MissingExtra
         The driver is not installed.
     """
@@ -81,7 +81,7 @@ class ArrowServerEngine(QueriesAlone):
         dialect_name = dict(parse_qsl(urlsplit(url).query)).get("dialect", "")
         if dialect_name not in DIALECTS or not self._driver.isidentifier():
             raise ConfigInvalid(
-                f"{mask_url(url)!r} does not say which SQL the server understands."
+                f"{mask_url(url)!r} does not name the SQL dialect of the server."
                 if dialect_name not in DIALECTS
                 else f"{mask_url(url)!r} does not name a driver.",
                 hint=f"Add ?dialect= and one of {', '.join(DIALECTS)}.",
@@ -143,7 +143,7 @@ class ArrowServerEngine(QueriesAlone):
         text, values = request.sql, request.parameters
         if values and self.dialect not in _NUMBERED:
             raise InvalidArguments(
-                f"values cannot be bound by this driver for {self.dialect}.", hint="Write them into the text."
+                f"the driver for {self.dialect} cannot bind values.", hint="Write the values into the query."
             )
         if isinstance(values, dict):
             text, values = bind(text, values, "numbered")

@@ -261,8 +261,8 @@ class SettingsFile:
         if faults and self.left_out and not self.refusal:
             return f"{name} is not trusted: correct what is wrong first, and ask again"
         if self.refusal or not self.left_out:
-            return f"{name}: {self.summary or 'all of it holds already'}"
-        show("\n".join([f"{name} would do this:", *self.left_out.values(), "The rest of it holds already."]))
+            return f"{name}: {self.summary or 'all of its settings are in force already'}"
+        show("\n".join([f"{name} would do this:", *self.left_out.values(), "Its other settings are in force already."]))
         try:
             answer = reader(_QUESTION).strip().lower()
         except EOFError:
@@ -272,9 +272,9 @@ class SettingsFile:
         with contextlib.suppress(ConfigInvalid):
             if self._read(self.path, self.home, is_own=self.is_own).content == self.content:
                 (trust or self.trust)()
-                later = "It holds from the next start; once it changes, you are asked again"
+                later = "Its settings are in force from the next start; after a change, you are asked again"
                 return f"{name} is trusted as it is now. {later}"
-        return f"{name} has changed while you were asked, so nothing of it is trusted: look at it again"
+        return f"{name} changed while you were asked, so nothing in it is trusted: read it and ask again"
 
 
 _READING = "reading the settings"

@@ -45,10 +45,10 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 # What to do with a value that JSON has no form for, by the name of its type.
 _WAYS = {
     **dict.fromkeys(("DataFrame", "Series", "Table", "LazyFrame"), "%memory save KEY {name} keeps a table"),
-    **dict.fromkeys(("date", "datetime", "time", "Timestamp"), ".isoformat() makes text of it"),
-    **dict.fromkeys(("Decimal", "UUID", "PosixPath", "timedelta", "Timedelta", "complex"), "str() makes text of it"),
-    **dict.fromkeys(("set", "frozenset", "range"), "list() makes a list of it"),
-    "bytes": ".hex() makes text of it",
+    **dict.fromkeys(("date", "datetime", "time", "Timestamp"), ".isoformat() turns it into text"),
+    **dict.fromkeys(("Decimal", "UUID", "PosixPath", "timedelta", "Timedelta", "complex"), "str() turns it into text"),
+    **dict.fromkeys(("set", "frozenset", "range"), "list() turns it into a list"),
+    "bytes": ".hex() turns it into text",
 }
 OWN = "nbtools."
 _SHOWN, _SHOWN_HTML = 200, 10_000  # characters of a value in the two forms

@@ -140,8 +140,8 @@ def way_out(verdict: Verdict, roots: Roots | None) -> str | None:
 
 def way_to_frame(name: str, value: Any) -> str:
     """Return the hint for a variable of the notebook that is not a frame."""
-    way = f"rows = {name}.data() makes" if callable(getattr(value, "data", None)) else "first make"
-    return f"{name!r} is {kind_of_value(value)}; SQL reads frames: {way} one of it."
+    way = f"rows = {name}.data() makes one" if callable(getattr(value, "data", None)) else "make one of it first"
+    return f"{name!r} is {kind_of_value(value)}; SQL reads frames: {way}."
 
 
 def is_word_of_sql(name: str) -> bool:

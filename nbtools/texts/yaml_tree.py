@@ -352,5 +352,5 @@ def _hint(line: str, char: str, problem: str) -> str:
     if "mapping values" in problem:
         return "A text that holds ': ' needs quotes; or a key is indented wrongly."
     if line.count("'") % 2 or line.count('"') % 2:
-        return "A quote is not closed, or stands inside of quotes."
+        return "A quote is not closed, or is inside other quotes."
     return "Keys of one mapping start in the same column."

@@ -182,7 +182,7 @@ class SchemaType:
         if depth > _DEPTH or len(target.options()) > 1 or len(self.options()) > 1:
             return None
         if kinds == {"array"} == theirs and (inner := self.items().conflict(target.items(), depth + 1)):
-            return f"has items of which each {inner}"
+            return f"has items, each of which {inner}"
         return self._object_conflict(target, depth) if kinds == {"object"} == theirs else None
 
     def _object_conflict(self, target: SchemaType, depth: int) -> str | None:

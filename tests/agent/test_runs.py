@@ -77,7 +77,7 @@ def test_events_can_be_followed_from_any_loop_while_the_run_goes_on(wb: Workbenc
 
 def test_conversation_goes_on_after_a_run_and_branches_where_it_has_gone_on(wb: Workbench) -> None:
     first = wb.agent("Look!", script=LOOK)
-    with pytest.raises(ConfigMissing, match="there is no script"):
+    with pytest.raises(ConfigMissing, match="no script is given"):
         wb.agent("And?", model="scripted", after=first)
     second = wb.agent("And?", script="turns:\n  - when: {prompt: And?}\n    say: Still.\n", after=first)
     other = wb.agent("Or?", script="turns:\n  - say: Other.\n", after=first.run_id)
@@ -386,7 +386,7 @@ def test_an_answer_by_a_schema_is_validated(wb: Workbench) -> None:
         ({}, ConfigMissing, "no model was named"),
         ({"model": "claude"}, ConfigMissing, "ANTHROPIC_API_KEY is not set"),
         ({"model": "nobody:x"}, ConfigInvalid, "there is no model 'nobody:x'"),
-        ({"model": "scripted"}, ConfigMissing, "there is no script"),
+        ({"model": "scripted"}, ConfigMissing, "no script is given"),
         ({"model": 3}, ConfigInvalid, "3 is not a model"),
         ({"script": "turns:\n  - {sya: x}\n"}, ParseError, r"the script:2:6: 'sya' is not a key here"),
         ({"script": LOOK, "after": "nothing"}, FileMissing, "there is no run"),

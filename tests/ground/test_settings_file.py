@@ -228,7 +228,7 @@ def test_a_yes_is_for_what_was_shown_alone(here: Path) -> None:
         (here / "nbtools.toml").write_text(HOSTILE.replace("PWNED", "MORE"))
         return "y"
 
-    assert "has changed while you were asked" in file.ask(lambda _: None, read)
+    assert "changed while you were asked" in file.ask(lambda _: None, read)
     assert not _load().mcp_servers
     (here / "nbtools.toml").write_text(HOSTILE)
     assert not _load().mcp_servers

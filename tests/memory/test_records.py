@@ -219,7 +219,7 @@ def test_numbers_of_numpy_are_the_numbers_that_they_are(value: str, text: str) -
 def test_what_json_lacks_is_refused_with_the_way_on() -> None:
     numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
     for value, way in (
-        ({"when": dt.date(2024, 1, 1)}, r"value\.when is a date: \.isoformat\(\) makes text of it"),
+        ({"when": dt.date(2024, 1, 1)}, r"value\.when is a date: \.isoformat\(\) turns it into text"),
         (pandas.DataFrame({"a": [1]}), r"a DataFrame: %memory save KEY {name} keeps a table"),
         ([numpy.array([1.0, numpy.nan])], "nan"),
     ):

@@ -172,7 +172,7 @@ class ModelChoice:
             from nbtools.agent.models.scripted import Script, scripted_model
 
             if script is None:
-                message = "the model is scripted, and there is no script."
+                message = "the model is scripted, but no script is given."
                 raise ConfigMissing(message, hint="Give one: script='turns.yaml'.")
             return scripted_model(Script(script))
         if self.instance is not None:

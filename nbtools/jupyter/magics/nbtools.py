@@ -73,7 +73,7 @@ def _reset(request: MagicRequest) -> Listing:
     if not request.args.yes:
         print(lines)  # noqa: T201 - the question is about it
         try:
-            if read_line("Remove all of it, for ever? Type yes: ").strip() != "yes":
+            if read_line("Remove all of it permanently? Type yes: ").strip() != "yes":
                 return Listing(text="nothing was removed")
         except EOFError:
             return Listing(text="nothing was removed: no one is at the keyboard to say yes; --yes does not ask")

@@ -34,7 +34,7 @@ _SETTINGS = re.compile(
     r"|Try setting 'auto_detect' [^\n]*|See also https?:.*|[^\n]*\b(?:SET|PRAGMA) \w+ ?=[^\n]*)",
     re.DOTALL,
 )
-_CAST = "TRY_CAST(x AS DOUBLE) makes a number of a text x, and null where it is none; CAST(x AS VARCHAR) makes a text."
+_CAST = "TRY_CAST(x AS DOUBLE) turns a text x into a number, or null where that fails; CAST(x AS VARCHAR) makes text."
 _OF_TEXT = re.compile(r"'\w+\(VARCHAR\)'")  # a function of one text
 _ZONE = re.compile(r"Unknown TimeZone '(?:(Z)|([+-])(\d{1,2})(?::?(\d\d))?)'", re.IGNORECASE)
 _QUOTED_NAME = re.compile(r'"([^"]+)"')

@@ -240,7 +240,7 @@ def _error_of(exc: sqlite3.Error, database: Path | None) -> NbtoolsError:
     if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT}:
         return ConfigInvalid(f"{str(database)!r} cannot be read: {message}.")
     if code in {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_NOMEM}:
-        return LimitExceeded(f"a value is too large: {message}.", hint="Ask for less of it.")
+        return LimitExceeded(f"a value is too large: {message}.", hint="Select less: substr(), or fewer columns.")
     if code == sqlite3.SQLITE_ERROR or isinstance(exc, sqlite3.ProgrammingError):
         column = _NO_COLUMN.fullmatch(message)
         hint = "SQLite needs SELECT * before FROM." if message.startswith('near "from":') else None

@@ -370,7 +370,7 @@ class StepRunner:
         node = step.node
         assert isinstance(node, spec.PromptNode)
         if self._host.prompter is None:
-            raise errors.ConfigMissing("there is no agent that could be asked.", hint="pip install 'nbtools[agent]'.")
+            raise errors.ConfigMissing("there is no agent to ask.", hint="pip install 'nbtools[agent]'.")
         instructions = step.values.get("instructions") or ()
         tools = self._offered(step)
         is_named = "*" not in step.offered

@@ -363,7 +363,7 @@ def test_a_text_that_is_used_as_a_number_is_answered_with_the_way(session: SqlSe
     if "+" not in use:
         with pytest.raises(SqlInvalid, match="explicit cast") as caught:
             session.query(f"select {use} from (select 'x' || 'y' as t)")
-        assert str(caught.value.hint).startswith("TRY_CAST(x AS DOUBLE) makes a number of a text x")
+        assert str(caught.value.hint).startswith("TRY_CAST(x AS DOUBLE) turns a text x into a number")
 
 
 @pytest.mark.parametrize("lines", [50, 50_000])

@@ -323,7 +323,7 @@ def _notes_of_frame(name: str, frame: Any, types: Sequence[Any], zones: set[str]
     if columns := columns_as_text(frame, types):
         yield FileNote(name, f"as text: {', '.join(columns)}")
     if zones:
-        yield FileNote(name, f"times in the time zone of the session, and not in {', '.join(sorted(zones))}")
+        yield FileNote(name, f"times in the time zone of the session, not in {', '.join(sorted(zones))}")
 
 
 def _notes_of(frame: Any) -> dict[str, list[Any]]:

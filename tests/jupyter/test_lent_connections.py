@@ -74,7 +74,7 @@ def test_a_duckdb_connection_is_left_as_it_was(notebook: Notebook) -> None:
     con.execute("begin; insert into t values (100)")
     found = notebook.run("%sql con select * from t").value
     assert found["a"].tolist() == [1]
-    assert "has not committed is not seen" in found.attrs["footer"]
+    assert "uncommitted changes are not visible" in found.attrs["footer"]
     con.execute("commit")
     assert rows(notebook, "%sql con select max(a) from t") == [[100]]
 
@@ -129,7 +129,7 @@ def test_sqlite_connections_are_asked_and_those_of_other_threads_refused(noteboo
     assert "memory is closed" in str(notebook.run("%sql memory select 1").error)
     with contextlib.closing(sqlite3.connect("crm.db")) as names["file"]:
         names["file"].execute("insert into contracts values (3, 'free')")
-        assert "not committed" in notebook.run("%sql file select * from contracts").value.attrs["footer"]
+        assert "uncommitted changes" in notebook.run("%sql file select * from contracts").value.attrs["footer"]
         names["file"].rollback()
     thread = threading.Thread(target=lambda: names.update(other=sqlite3.connect("crm.db")))
     thread.start()
@@ -167,7 +167,7 @@ def test_a_connection_is_asked_refused_or_told_alike_in_every_face(notebook: Not
     try:
         assert shown("usable")[0] == [[6]]
         found, told = shown("busy")
-        assert (found, "busy is in a transaction: what it has not committed is not seen" in told) == ([[6]], True)
+        assert (found, "busy is in a transaction: uncommitted changes are not visible" in told) == ([[6]], True)
         assert "the connection closed is closed" in str(notebook.run(line.format("closed")).error)
         if driver is duckdb:
             assert shown("foreign")[0] == [[6]]

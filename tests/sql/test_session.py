@@ -505,7 +505,7 @@ def test_a_text_without_a_statement_points_nowhere(session: SqlSession) -> None:
     ("content", "kind", "what", "hint"),
     [
         (None, FileMissing, "No files found", "Relative paths start at"),
-        (bytes(range(256)) * 12, SqlFailed, "Error when sniffing file", "delim = ';'"),
+        (bytes(range(256)) * 12, SqlFailed, "Error when sniffing file", "options delim"),
         (b"a,b\n1,caf\xe9\n", SqlFailed, "CSV Error on Line: 2: the file is not UTF-8.", "encoding = 'cp1252'"),
     ],
     ids=["absent", "binary", "latin-1"],

@@ -119,5 +119,5 @@ def test_an_explorer_offers_the_word_that_was_meant(text: str, hint: str | None)
 def test_a_number_of_texts_is_answered_with_the_cast(function: str) -> None:
     with SqlSession() as session:
         hint = hint_of(session, f"select {function}(t) from (select 'a' as t)")
-        assert hint.startswith("TRY_CAST(x AS DOUBLE) makes a number")
+        assert hint.startswith("TRY_CAST(x AS DOUBLE) turns a text x into a number")
         assert hint_of(session, "select list_sum('a')").startswith("It takes ")

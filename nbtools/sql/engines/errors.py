@@ -85,13 +85,15 @@ def from_duckdb(exc: Exception, sql: str, *, skip_lines: int = 0) -> NbtoolsErro
             hint="Check the permissions and free space there, or choose another place.",
         )
     elif isinstance(exc, duckdb.PermissionException):
-        kind, hint = SqlNotAllowed, "Files are read below the allowed folders only."
+        kind, hint = SqlNotAllowed, "Only files below the allowed folders can be read."
     elif isinstance(exc, duckdb.OutOfMemoryException) or "failed to allocate" in str(exc):
         kind, hint = LimitExceeded, "Ask for less at once: filter, aggregate, or fewer columns."
     elif "No files found" in str(exc):
-        kind, hint = FileMissing, "Names of files are relative to the working folder, or absolute."
+        kind, hint = FileMissing, "Paths are relative to the working folder, or absolute."
     elif "magic bytes" in str(exc):
-        hint = "The file is truncated or not a Parquet file, despite its name: get it again, or read it as what it is."
+        hint = (
+            "The file is truncated or not a Parquet file, despite its name: get it again, or read it in its own format."
+        )
     elif "CSV Error on Line" in str(exc) or (isinstance(exc, duckdb.InvalidInputException) and "CSV" in str(exc)):
         return _csv_fault(str(exc))
     error = _from_message(kind, str(exc), sql, hint, skip_lines)
@@ -112,7 +114,7 @@ def _csv_fault(text: str) -> SqlFailed:
         return SqlFailed(
             f"{where}{what.partition(' Invalid unicode')[0].rstrip('.')}: the file is not UTF-8.",
             hint="Name its encoding: FROM read_csv('FILE', encoding = 'cp1252'), or 'shift_jis', 'gb18030', 'utf-16' "
-            "and what else Python knows; a file with several encodings needs a script: %%data_analyze 'FILE'.",
+            "or any other that Python knows; a file that mixes encodings needs a script: %%data_analyze 'FILE'.",
             data={"file": file[1]} if file else {},
         )
     if "Line: " in text:
@@ -121,7 +123,7 @@ def _csv_fault(text: str) -> SqlFailed:
         counts = _FIELDS.search(text)
         is_short = counts is not None and int(counts[2]) < int(counts[1])
         fill = "or fill short ones with missing values: FROM read_csv('FILE', null_padding = true), " * is_short
-        hint = f"Correct that line, {fill}or leave out such lines: {way}; delim = ';' names another delimiter."
+        hint = f"Correct that line, {fill}or leave out such lines: {way}; delim = ';' says what separates cells."
         return SqlFailed(where + what, hint=hint)
     return SqlFailed(
         what, hint="If it is a table, say how it is written, by the options delim, quote, header and skip."
@@ -137,7 +139,7 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
         hint = _forms_hint(message, [each.strip() for each in listed])
     if misfit := _MISFIT.fullmatch(message):
         message = f"{misfit[1]}."
-        hint = "try_strptime gives NULL for such a text; it takes several forms, too: ['%Y-%m-%d', '%d.%m.%Y']."
+        hint = "try_strptime returns NULL for such a text; it also takes several formats: ['%Y-%m-%d', '%d.%m.%Y']."
     offered = _HINTS.search(message)
     message = re.sub(rf"Did you mean {_OWN}.*", "", message)
     if offered:

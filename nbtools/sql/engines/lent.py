@@ -32,7 +32,7 @@ _DRIVERS = {
     "snowflake": "snowflake",
     "trino": "trino",
 }
-_IN_TRANSACTION = "in a transaction: what it has not committed is not seen"
+_IN_TRANSACTION = "in a transaction: uncommitted changes are not visible"
 
 
 def is_connection(value: object) -> bool:

@@ -163,7 +163,7 @@ def mode_order(modes: str, sql: str) -> str | None:
     names = modes.upper().split(",")
     if "ANSI_QUOTES" in names and '"' in sql and "\\" in sql:
         raise SqlNotAllowed(
-            "the server reads double quotes as quotes of names (ANSI_QUOTES), where a backslash is part of the name.",
+            "the server takes double quotes as those of names (ANSI_QUOTES), where a backslash is part of the name.",
             hint="Write texts in single quotes, or names in backticks.",
         )
     safe = [mode for mode in names if mode and mode not in _OTHER_SYNTAX]

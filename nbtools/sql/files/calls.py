@@ -108,7 +108,7 @@ def constant(text: str) -> str | bool | int | list[str]:
         return int(text)
     items = _TEXT.findall(text)
     if text != "[]" and not (items and re.fullmatch(rf"(?s)\[\s*{_ONE}(?:\s*,\s*{_ONE})*\s*\]", text)):
-        raise SqlInvalid(f"the option {text} is not a constant.", hint="Write its value out.", tried="running SQL")
+        raise SqlInvalid(f"the option {text} is not a constant.", hint="Write the value itself.", tried="running SQL")
     return [_unquoted(item) for item in items]
 
 

@@ -164,10 +164,10 @@ class Cells(NamedTuple):
         where = paths[0] if len(paths) == 1 else f"one of {len(paths):,} files"
         for at, kind in looked.items():
             cell, name = quote_identifier(self.names[at]), self.names[at]
-            way = f", at least, and the first lines of its column {name} are {kind}. Say what it is: "
+            way = f", but the first lines of its column {name} are {kind}. Name its type: "
             way += f"FROM read_csv({files}, types = {{{quote_text(name)}: 'VARCHAR'}}), "
-            way += f"or look at all lines: FROM read_csv({files}, sample_size = -1)"
-            what = f"error(concat({quote_text(where)}, ' holds ', {cell}, {quote_text(way)}))"
+            way += f"or examine all lines: FROM read_csv({files}, sample_size = -1)"
+            what = f"error(concat({quote_text(where)}, ' contains ', {cell}, {quote_text(way)}))"
             is_changed = f"{cell} IS NOT NULL AND {self._misfit(at, kind)}"
             parts += [f"CASE WHEN {is_changed} THEN {what} ELSE {self._cast(at, kind)} END AS {cell}"]
         if not looked and not texts:

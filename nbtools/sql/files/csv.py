@@ -249,7 +249,7 @@ def _renamed(call: FileCall, seen: _Look, ask: Ask) -> Iterator[str]:
     ]
     if phrases:
         more = f" and {len(phrases) - _MOST_RENAMED:,} more" if len(phrases) > _MOST_RENAMED else ""
-        yield f"columns of the same name: {', '.join(phrases[:_MOST_RENAMED])}{more}"
+        yield f"columns with the same name: {', '.join(phrases[:_MOST_RENAMED])}{more}"
 
 
 def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
@@ -429,7 +429,9 @@ def _read_many_columns(cells: Cells, files: Sequence[str], types: Sequence[str],
     text = cells.call.text({**(unsaid(cells.call, seen.form) if len(files) == 1 else {}), "sample_size": "-1"})
     notes = few_strays(_strays_of(cells, types, seen), mark=seen.form["delim"], is_part=True)
     words = (
-        f"more than {_MOST_COLUMNS} columns: words such as {cells.words[0]} make texts of theirs" if cells.words else ""
+        f"more than {_MOST_COLUMNS} columns: words such as {cells.words[0]} are not read as missing"
+        if cells.words
+        else ""
     )
     return CallReading(text, (*filter(None, [words if _nothing(cells.call, cells.words) else ""]), *notes))
 

@@ -111,7 +111,7 @@ def phrases(
             yield f"{columns.names[at]}: dates read as {formats[kind]}, though {fit}; {way}"
     for at in grouped:
         way = "decimal_separator = ',', thousands = '.'"
-        doubt = f". read as the decimal sign; where 1.234 means 1234, {way} reads it so"
+        doubt = f". read as the decimal sign; if 1.234 means 1234, write {way}"
         certain = (
             f"1.234 read as 1234, because the decimal sign of {proof} is a comma; decimal_separator = '.' reads 1.234"
         )
@@ -161,10 +161,10 @@ def few_strays(
         cells = f"{'at least ' * is_part}{counted(strays.bad, 'cell')} {'is' if strays.bad == 1 else 'are'}"
         why = f"{cells} not {THINGS[strays.kind]}, such as {brief(strays.cell, _LETTERS)!r}"
         # A point may stand between thousands, where a comma does not part the cells.
-        sign = ", . as the decimal sign" if strays.kind == "DOUBLE" and mark == quote_text(";") else ""
+        sign = ", with . as the decimal sign" if strays.kind == "DOUBLE" and mark == quote_text(";") else ""
         yield f"{name}: text, because {why}; {way} reads the others{sign}"
     if len(few) > _MOST_TEXTS:
-        yield f"{'at least ' * is_part}{counted(len(few) - _MOST_TEXTS, 'more column')} as text, because of few cells"
+        yield f"{'at least ' * is_part}{counted(len(few) - _MOST_TEXTS, 'more column')} as text because of a few cells"
 
 
 def as_said(options: Mapping[str, str], counts: Mapping[int, Count]) -> dict[int, Count]:

@@ -186,7 +186,7 @@ class Utf8Copies:
                     while part := texts.read(_AT_ONCE):
                         control.check()
                         if draft_file.write(part.removeprefix(_MARK)) and draft_file.tell() > self._most_bytes:
-                            hint = "Write it in UTF-8 once, or read it by a script: %%data_analyze."
+                            hint = "Save it as UTF-8, or read it with a script: %%data_analyze."
                             raise LimitExceeded(
                                 f"{path.name} has more than {self._most_bytes:,} bytes in UTF-8.", hint=hint
                             )

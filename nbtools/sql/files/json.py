@@ -37,8 +37,8 @@ def read_objects(call: FileCall, ask: Ask) -> CallReading:
     rounded = (name for name in types if types[name] != whole[name])
     mixed = (name for name, kind in whole.items() if kind == "JSON")
     notes = (
-        *(f"{name}: read as {types[name]}, a float would round its whole numbers" for name in rounded),
-        *(f"{name}: as JSON; {quote_identifier(name)}->>'$' is each value as text" for name in mixed),
+        *(f"{name}: read as {types[name]}, because a float would round its whole numbers" for name in rounded),
+        *(f"{name}: as JSON; {quote_identifier(name)}->>'$' gives each value as text" for name in mixed),
         *_unread(call, ask),
     )
     if types == whole and not _is_told_by_types(call, types):

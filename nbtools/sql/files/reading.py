@@ -52,8 +52,8 @@ _PACKED = 4  # a packed file is about so many times larger when it is read
 _REMEMBERED = 200
 # The engine's reader of JSON has no strict form.
 _OF_OBJECTS = (
-    "types by its first 20,480 objects, {}, to which later values are cast: 1.5 among whole numbers is 2;"
-    " sample_size = -1 looks at all"
+    "types by its first 20,480 objects, {}, to which later values are cast: among whole numbers, 1.5 becomes 2;"
+    " sample_size = -1 examines all"
 )
 _MOST_FILES = MOST_HEADERS  # whose first bytes are looked at, and whose skipped lines are told one by one
 _MOST_WATCHED = 1_000  # whose changes are told
@@ -286,7 +286,7 @@ class TextFiles:
             likely = () if path is None else likely_encodings(path, look_at(path).form)
             if likely and likely[0] != "utf-8":
                 call = f"FROM read_csv({quote_text(name)}, encoding = '{likely[0]}')"
-                return f"Name its encoding, perhaps {call}; it may be {', '.join(map(repr, likely[1:4]))} too."
+                return f"Name its encoding, perhaps {call}; it may also be {', '.join(map(repr, likely[1:4]))}."
         return None
 
     def _missing_hint(self, files: Sequence[str]) -> str | None:
@@ -302,7 +302,7 @@ class TextFiles:
     def reader_error(self, name: str) -> SqlInvalid | None:
         """Return what is wrong with a name that is not a table, where a file or a folder has it; else `None`."""
         if self._path(name, Path.is_dir) is not None:
-            hint = f"Read what is in it: FROM '{name.rstrip('/')}/**/*.parquet'"
+            hint = f"Read the files in it: FROM '{name.rstrip('/')}/**/*.parquet'"
             return SqlInvalid(f"{name!r} is a folder.", hint=hint, tried="running SQL")
         path = self._path(name)
         return None if path is None else look_at(path).reader_error(name)

@@ -192,8 +192,8 @@ def _statements(sql: str) -> Iterator[str]:
 
 _RULES: tuple[tuple[str, _Rule], ...] = (
     ("Markdown's marks (a backslash before _ or *, fences of code) are not SQL", _bare_sql),
-    ("a quote in a text is written twice", lambda sql: _APOSTROPHE.sub("''", sql.replace("\\'", "''"))),
-    ("an operator has no blank in it", lambda sql: _SPLIT_OPERATOR.sub(r"\1=", sql)),
+    ("a quote inside a text is doubled", lambda sql: _APOSTROPHE.sub("''", sql.replace("\\'", "''"))),
+    ("an operator cannot contain a blank", lambda sql: _SPLIT_OPERATOR.sub(r"\1=", sql)),
     ("AT LOCAL, USING, OPERATOR and BIT VARYING are written in their usual forms", _short_forms),
     ("arithmetic has operators", lambda sql: _rewritten(sql, frozenset(_ARITHMETIC), _arithmetic)),
     ("CAST takes AS", lambda sql: _rewritten(sql, frozenset({"cast"}), _cast)),

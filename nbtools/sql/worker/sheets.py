@@ -70,7 +70,7 @@ class SheetOptions:
                 raise SqlInvalid(f"read_xlsx() has no option {name!r}.", hint=hint, tried="running SQL")
             if not isinstance(value, kinds[name]):  # type: ignore[arg-type]  # each is a class or some
                 hint = "Such as sheet = 'Sales', range = 'B3:F20', header = true or 3 (the row), nullstr = ['-']."
-                raise SqlInvalid(f"read_xlsx() takes no {name} = {value!r}.", hint=hint, tried="running SQL")
+                raise SqlInvalid(f"read_xlsx() does not take {name} = {value!r}.", hint=hint, tried="running SQL")
         own = options.get("nullstr", words)
         fields = {name: value for name, value in options.items() if name != "nullstr"}
         sheet_options = cls(**fields, words=tuple(filter(None, [own] if isinstance(own, str) else own)))
@@ -141,15 +141,15 @@ def _unread(path: Path, before: tuple[int, int, int], exc: Exception) -> Nbtools
         what = f"Reading {path.suffix} files needs the package {package!r}, which is not installed."
         return MissingExtra(what, hint=f"pip install {package}, or save the sheet as CSV or .xlsx.")
     if stamp_of(path) != before:
-        what, hint = f"{str(path)!r} was changed while the query read it.", "Ask again when it has been written."
+        what, hint = f"{str(path)!r} was changed while the query read it.", "Ask again when it has been saved."
         return SqlFailed(what, hint=hint, tried="running SQL", retryable=True)
     way = "Save it once more from Excel or LibreOffice, or the sheet as CSV."
     why = (str(exc) or type(exc).__name__).rstrip(".")
     if not head.startswith(_BEGIN):
-        why = "it does not begin like one"
+        why = "its first bytes are not those of one"
         way = f"If it is a table of text, despite its name: FROM read_csv({quote_text(str(path))})."
     if is_locked:
-        way, why = "Save it without its password; an old workbook has the ending .xls.", "it is locked by a password"
+        way, why = "Save it without its password; if it is an old workbook, name it .xls.", "it is locked by a password"
     elif isinstance(exc, KeyError):  # what pandas took it for
         why = f"it is a {exc.args[0]} without the parts that a workbook has"
     return SqlInvalid(f"{str(path)!r} is not a workbook that can be read: {why}.", hint=way)

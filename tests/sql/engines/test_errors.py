@@ -42,7 +42,7 @@ def test_a_zone_as_a_distance_from_utc_says_the_name_that_means_it(session: SqlS
     ("query", "hint"),
     [
         ("select sum(i) from (values (interval 1 day)) t(i)", "to_seconds(sum(epoch(x))) adds intervals."),
-        ("select strptime('1.2.26', '%Y')", "try_strptime gives NULL for such a text"),
+        ("select strptime('1.2.26', '%Y')", "try_strptime returns NULL for such a text"),
         ('select 1 from (values (1)) t(code) where code <> "Tot\'al"', "a text takes single quotes: 'Tot''al'."),
         ("from d/na.csv", "The name of a file needs quotes: from 'd/na.csv'."),
         (

@@ -147,7 +147,7 @@ def test_the_cells_that_make_a_text_of_a_column_are_few_beside_many(
 def test_where_a_point_may_stand_between_thousands_the_way_says_how_it_reads_one(session: SqlSession) -> None:
     Path("german.csv").write_text("a;n\n" + "x;1.234\n" * 40 + "x;oops\n")
     (note,) = session.query("from 'german.csv'").notes
-    assert note.text.endswith('TRY_CAST("n" AS DOUBLE) reads the others, . as the decimal sign')
+    assert note.text.endswith('TRY_CAST("n" AS DOUBLE) reads the others, with . as the decimal sign')
 
 
 def test_with_dots_and_a_year_of_two_digits_the_day_stands_first(session: SqlSession) -> None:

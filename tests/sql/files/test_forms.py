@@ -145,8 +145,8 @@ def test_a_copy_has_the_size_that_a_query_may_spill(folder: Path) -> None:
         ),
         ("read_xlsx('book.xlsx', range = 'B')", SqlInvalid, "'B' is not a range of cells", "B3:F20"),
         ("read_xlsx('book.xlsx', skip = 1)", SqlInvalid, "no option 'skip'", "header, nullstr, range, sheet"),
-        ("read_xlsx('book.xlsx', header = 'x')", SqlInvalid, "takes no header = 'x'", "true or 3"),
-        ("read_xlsx('book.xlsx', sheet = 'a' || 'b')", SqlInvalid, "is not a constant", "out"),
+        ("read_xlsx('book.xlsx', header = 'x')", SqlInvalid, "does not take header = 'x'", "true or 3"),
+        ("read_xlsx('book.xlsx', sheet = 'a' || 'b')", SqlInvalid, "is not a constant", "value itself"),
     ],
 )
 @pytest.mark.parametrize("isolated", [False, True])
@@ -476,10 +476,10 @@ def test_a_file_has_any_name(session: SqlSession, name: str) -> None:
 
 
 def test_a_hint_names_the_likeliest_encoding(session: SqlSession) -> None:
-    for name, encoding in (("japan.csv", "'shift_jis'"), ("western.csv", "'cp1252'"), ("mixed.csv", "several")):
+    for name, encoding in (("japan.csv", "'shift_jis'"), ("western.csv", "'cp1252'"), ("mixed.csv", "mixes encodings")):
         with pytest.raises(SqlFailed) as caught:
             session.query(f"from '{name}'")
-        assert encoding in str(caught.value.hint).partition(";")[0 if encoding != "several" else 2]
+        assert encoding in str(caught.value.hint).partition(";")[0 if encoding != "mixes encodings" else 2]
 
 
 def test_the_page_on_files_is_a_page_of_help() -> None:
@@ -535,7 +535,7 @@ def test_values_of_several_kinds_in_json_are_told_with_the_way_to_numbers(sessio
     lines = [*(f'{{"id": {at}, "v": {at / 2}}}\n' for at in range(900)), '{"id": 1, "v": "7"}\n{"id": 2, "v": null}\n']
     Path("events.jsonl").write_text("".join(lines))
     told = [note.text for note in session.query("select v from 'events.jsonl'").notes]
-    assert told == ["v: as JSON; \"v\"->>'$' is each value as text"]
+    assert told == ["v: as JSON; \"v\"->>'$' gives each value as text"]
     for number in ("sum(v)", "v + 1"):
         with pytest.raises(SqlInvalid) as caught:
             session.query(f"select {number} from 'events.jsonl'")

@@ -138,7 +138,7 @@ _SKIPPED = {
         "Sales,,\nof May,,\nregion,n,note\nN,1,a\nS,2,b\n",
         "1 of 3 columns; skip = 2 makes",
     ),
-    "twice.csv": ("a b,A B,x,x,x_1\n1,2,3,4,5\n", "(columns of the same name: A B as A B_1, x as x_1, x_1 as x_1_1)"),
+    "twice.csv": ("a b,A B,x,x,x_1\n1,2,3,4,5\n", "(columns with the same name: A B as A B_1, x as x_1, x_1 as x_1_1)"),
     "title.csv": ("a,b\n1,2\n3,4\nx,y,z\n5,6,7\n", "without its first 3 lines"),
 }
 
@@ -256,7 +256,7 @@ def test_a_value_behind_the_sample_of_a_large_file_is_an_error(
                 run(f"select max(\"it's\") from '{names}'")
             way = f"select \"it's\" from read_csv('{names}', types = {{'it''s': 'VARCHAR'}}) where b = 'y'"
             assert run(way) == [[late]]
-        with pytest.raises((SqlFailed, SqlInvalid), match=r"one of 2 files holds|is not|Could not convert"):
+        with pytest.raises((SqlFailed, SqlInvalid), match=r"one of 2 files contains|is not|Could not convert"):
             run("select max(\"it's\") from read_csv(['late.csv', 'late.csv'])")
     finally:
         engine.close()
@@ -551,7 +551,7 @@ def test_words_in_a_large_file_of_very_many_columns_stay_and_that_is_told(sessio
     Path("many.csv").write_text("\n".join(lines * 50))
     found = session.query("select a from 'many.csv' limit 2")
     assert found.to_rows() == [["2"], ["N/A"]]
-    assert "words such as N/A make texts of theirs" in found.footer()
+    assert "words such as N/A are not read as missing" in found.footer()
 
 
 def test_groups_of_a_text_that_was_read_whole_tell_no_sample(session: SqlSession) -> None:

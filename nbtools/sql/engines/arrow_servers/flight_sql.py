@@ -181,6 +181,8 @@ def _error_of(exc: Any, url: str) -> NbtoolsError:
             hint="A token may have expired: set a new one, and ask again.",
         )
     if "connection refused" in text or "(Unavailable" in str(exc):
-        return NetworkError(f"{mask_url(url)} cannot be reached.", hint="Is the server running? Then ask again.")
+        return NetworkError(
+            f"{mask_url(url)} cannot be reached.", hint="Check that the server is running, then ask again."
+        )
     kind = SqlInvalid if code in _MISTAKES else SqlFailed
     return kind(text)

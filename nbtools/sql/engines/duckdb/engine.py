@@ -288,7 +288,7 @@ class DuckDBEngine:
         except (duckdb.Error, OSError, OverflowError, MemoryError, ValueError) as exc:
             control.check()
             if isinstance(exc, MemoryError):
-                raise LimitExceeded("the query needs more memory than there is.") from exc
+                raise LimitExceeded("the query needs more memory than is available.") from exc
             raise from_duckdb(exc, sql) from exc
 
     def _offered(self, request: QueryRequest) -> dict[str, Any]:

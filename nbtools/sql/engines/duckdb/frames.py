@@ -307,7 +307,7 @@ def _exact_objects(column: Any) -> Any:
     items = [each for value in dicts for each in value.values()]
     parts = pa.array(items)
     if not dicts or not _have_all_keys(items, parts.type):
-        raise pa.ArrowInvalid("dictionaries inside of others have different keys")
+        raise pa.ArrowInvalid("nested dictionaries have different keys")
     pairs = [None if value is None else list(value.items()) for value in values]
     return pa.array(pairs, pa.map_(pa.string(), parts.type))
 

@@ -38,7 +38,7 @@ class LentDuckDB(DuckDBEngine):
         except duckdb.ConnectionException as exc:
             raise InvalidArguments(
                 f"the connection {self._variable} is closed.",
-                hint="Open it again by duckdb.connect, or take another: %sql duckdb:// reads frames and files.",
+                hint="Open it again with duckdb.connect, or use another: %sql duckdb:// reads frames and files.",
             ) from exc
         return self._lent
 
@@ -90,10 +90,10 @@ class LentDuckDB(DuckDBEngine):
         """What is to be told of every answer; `None` for nothing."""
         numbers = [self._ask_itself("SELECT txid_current()") for _ in range(2)]
         if not all(numbers):
-            return f"{self._variable} is in use: its temporary tables and registered frames are not seen"
+            return f"{self._variable} is in use: its temporary tables and registered frames are not visible"
         # Outside of a transaction each statement has its own number.
         is_open = numbers[0] == numbers[1]
-        return f"{self._variable} is in a transaction: what it has not committed is not seen" if is_open else None
+        return f"{self._variable} is in a transaction: uncommitted changes are not visible" if is_open else None
 
     def lookup(self, name: str) -> Any:
         """Return what only the connection itself sees under a name, as a relation; `None` for all others."""

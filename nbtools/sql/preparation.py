@@ -17,7 +17,7 @@ from nbtools.sql.connections import SessionEngines
 from nbtools.sql.engines.duckdb.frames import columns_as_text
 from nbtools.sql.engines.duckdb.zones import common_zone, types_of, zones_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
-from nbtools.sql.files.calls import constant, find_calls
+from nbtools.sql.files.calls import constant, find_calls, form_of
 from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import MissingWords
 from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles, TextReading
@@ -57,8 +57,8 @@ class Prepared:
         On the text as it was written.
     reading
         How its files are read; `None` where it names none.
-    begun
-        How its workbooks are read, and what told its files from others when they were first looked at.
+    workbooks
+        How its workbooks are read; `None` where it names no files.
     notes
         What is to be told of its files.
     """
@@ -68,8 +68,13 @@ class Prepared:
     sources: tuple[str, ...]
     verdict: Verdict
     reading: TextReading | None
-    begun: TextReading | None
+    workbooks: TextReading | None
     notes: tuple[FileNote, ...]
+
+    @property
+    def begun(self) -> TextReading | None:
+        """How its workbooks are read, and what told its files from others when they were first looked at."""
+        return None if self.workbooks is None else dataclasses.replace(self.workbooks, stamps=self.stamps)
 
     @property
     def stamps(self) -> Mapping[Path, tuple[int, int, int]]:
@@ -153,11 +158,11 @@ class Preparation:
         )
         self._engines.warn_once(call.connection, engine)
         frames, sources = self._find_sources(call, engine, verdict, control)
-        begun = reading = None
+        workbooks = reading = None
         if verdict.readers:
-            frames, begun = self._open_workbooks(verdict, frames, control, isolated=call.isolated)
+            frames, workbooks = self._open_workbooks(verdict, frames, control, isolated=call.isolated)
             reading = self.texts.read(
-                verdict, engine, control, most_bytes=most_bytes, begun=begun, isolated=call.isolated
+                verdict, engine, control, most_bytes=most_bytes, begun=workbooks, isolated=call.isolated
             )
             is_sure = reading.is_plain or (reading.edits and self._judge(reading.sql, call, engine, control).allowed)
             if not is_sure:
@@ -190,7 +195,7 @@ class Preparation:
             sources=sources,
             verdict=verdict,
             reading=reading,
-            begun=begun if begun is None or reading is None else dataclasses.replace(begun, stamps=reading.stamps),
+            workbooks=workbooks,
             notes=tuple(message),
         )
 
@@ -283,7 +288,8 @@ class Preparation:
         """Return the frames with those of workbooks, whose names take the place of calls, and what is to be told."""
         frames_read, edits, notes = dict(frames), list[TextEdit](), list[FileNote]()
         reader = functools.partial(self._engines.read_workbook, control=control) if isolated else read_workbook
-        for at, call in enumerate(find_calls(verdict), 1):
+        are_workbooks = (form_of(function, paths) == "workbook" for function, paths, _ in verdict.readers)
+        for at, call in enumerate(find_calls(verdict) if any(are_workbooks) else (), 1):
             name, key = call.paths[0], f"workbook {at}"
             path = self.readable(name) if call.form == "workbook" and name not in frames else None
             if path is None:

@@ -43,7 +43,12 @@ def read_arrow(
     import pyarrow as pa
 
     most_rows, most_bytes = _caps(request)
-    own, names = reader.schema, tuple(reader.schema.names if names is None else names)
+    own = reader.schema
+
+    def as_asked(table: Any) -> Any:
+        table = table if names is None else table.rename_columns(names)
+        return table if names is None and note is None else table.replace_schema_metadata(note or own.metadata)
+
     batches: list[Any] = []
     rows = size = 0
     cut: Cut = None
@@ -63,10 +68,8 @@ def read_arrow(
         if request.on_rows is None:
             batches.append(batch)
         elif batch.num_rows:
-            table = pa.Table.from_batches([batch]).rename_columns(names)
-            request.on_rows(names, ArrowRows(table.replace_schema_metadata(note or own.metadata)))
-    table = pa.Table.from_batches(batches, schema=own).rename_columns(names)
-    return table.replace_schema_metadata(note or own.metadata), cut
+            request.on_rows(tuple(names or own.names), ArrowRows(as_asked(pa.Table.from_batches([batch]))))
+    return as_asked(pa.Table.from_batches(batches, schema=own)), cut
 
 
 def _caps(request: QueryRequest) -> tuple[int, int]:

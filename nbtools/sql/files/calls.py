@@ -112,6 +112,13 @@ def constant(text: str) -> str | bool | int | list[str]:
     return [_unquoted(item) for item in items]
 
 
+def form_of(function: str, paths: Sequence[str]) -> Form:
+    """Return what a place of a text reads, by its function, or by the name of the file that stands there alone."""
+    if function:
+        return _FUNCTIONS.get(function, "other")
+    return next((form for form, ending in _BARE if ending.search(paths[0])), "other")
+
+
 def reads_several(paths: Sequence[str]) -> bool:
     """Tell whether paths may be those of several files."""
     return len(paths) > 1 or any(map(PATTERN.search, paths))
@@ -130,8 +137,7 @@ def find_calls(verdict: Verdict, is_named: Callable[[str], bool] = lambda _: Fal
     hits = [
         (function, tuple(paths), at)
         for function, paths, at in verdict.readers
-        if function in _FUNCTIONS
-        or (not function and any(ending.search(paths[0]) for _, ending in _BARE))
+        if form_of(function, paths) != "other"
         or (function != "glob" and any(map(is_named, paths)))
         or ((not function or function in _PARQUET) and reads_several(paths))
     ]
@@ -183,7 +189,7 @@ def _bare(tokens: list[Token], index: int, path: str) -> FileCall | None:
             return None
         last += 2
     before, after = tokens[index - 1] if index else None, tokens[last + 1] if last + 1 < len(tokens) else None
-    form: Form = next((form for form, ending in _BARE if ending.search(path)), "other")
+    form = form_of("", [path])
     name = PurePath(path).name.partition(".")[0]
     is_shown = before is not None and before.word in _SHOWS
     return FileCall(
@@ -232,7 +238,7 @@ def _called(sql: str, tokens: list[Token], index: int, function: str, paths: tup
         return None
     after = tokens[marks[-1] + 1] if marks[-1] + 1 < len(tokens) else None
     return FileCall(
-        form=_FUNCTIONS.get(function, "other"),
+        form=form_of(function, paths),
         function=function,
         paths=paths,
         files=positional[0],

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import gzip
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, cast
 
@@ -13,11 +14,22 @@ from nbtools.errors import SqlInvalid
 from nbtools.texts.sql_quotes import quote_text
 
 _HEAD = 4_096
-_FORMS = (
-    "1f8b gzip, 28b52ffd zstd, 50415231 Parquet, 4152524f5731 Arrow, d0cf11e0 workbook, 53514c697465 SQLite"
-    ", 4f5243 ORC, 425a68 bzip2, fd377a585a00 xz, 934e554d5059 NumPy, 89484446 HDF5, 25504446 PDF, 504b0304 zip"
-)
-_MARKS = "fffe0000 utf-32, 0000feff utf-32, fffe utf-16, feff utf-16"
+_FORMS = {
+    b"\x1f\x8b": "gzip",
+    b"(\xb5/\xfd": "zstd",
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+    b"\xd0\xcf\x11\xe0": "workbook",
+    b"SQLite": "SQLite",
+    b"ORC": "ORC",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x93NUMPY": "NumPy",
+    b"\x89HDF": "HDF5",
+    b"%PDF": "PDF",
+    b"PK\x03\x04": "zip",
+}
+_MARKS = {b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 # What reads a form, given the name of the file in quotes.
 _READERS = {
     "Parquet": "FROM read_parquet({})",
@@ -78,10 +90,9 @@ def look_at(path: Path) -> FirstBytes:
     return FirstBytes(form=form or ("text" if is_text else ""), encoding=encoding)
 
 
-def _named(head: bytes, marks: str) -> str:
-    """Return the name of the first mark, in hexadecimal digits, that the bytes begin with; empty for none."""
-    pairs = (each.split() for each in marks.split(","))
-    return next((name for mark, name in pairs if head.startswith(bytes.fromhex(mark))), "")
+def _named(head: bytes, marks: Mapping[bytes, str]) -> str:
+    """Return the name of the first mark that the bytes begin with; empty for none."""
+    return next((name for mark, name in marks.items() if head.startswith(mark)), "")
 
 
 def open_packed(path: Path, form: str) -> IO[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -229,7 +230,7 @@ class TextFiles:
         """Tell whether a path is that of a file though it looks like a pattern."""
         return PATTERN.search(path) is not None and self._path(path) is not None
 
-    def _path(self, name: str, test: Callable[[Path], bool] = Path.is_file) -> Path | None:
+    def _path(self, name: str, test: Callable[[Path], bool] = os.path.isfile) -> Path | None:
         """Return the path of a file that is there; `None` where it is none, or may not be read."""
         with contextlib.suppress(NbtoolsError, OSError, ValueError):
             path = self._locate(name)
@@ -301,7 +302,7 @@ class TextFiles:
 
     def reader_error(self, name: str) -> SqlInvalid | None:
         """Return what is wrong with a name that is not a table, where a file or a folder has it; else `None`."""
-        if self._path(name, Path.is_dir) is not None:
+        if self._path(name, os.path.isdir) is not None:
             hint = f"Read the files in it: FROM '{name.rstrip('/')}/**/*.parquet'"
             return SqlInvalid(f"{name!r} is a folder.", hint=hint, tried="running SQL")
         path = self._path(name)

@@ -68,11 +68,10 @@ def scan(sql: str) -> list[Token]:
     if not sql.isascii():
         offsets = [*(at for at, char in enumerate(sql) for _ in char.encode()), len(sql)]
     starts = [*(offsets[start] for start, _ in marks), len(sql)]
-    names = {kind: kind.name for kind in {kind for _, kind in marks}}
     return [
-        Token(sql[start:end].rstrip(), start, names[kind])
+        Token(sql[start:end].rstrip(), start, kind.name)
         for (_, kind), start, end in zip(marks, starts, starts[1:], strict=False)
-        if names[kind] != "comment"
+        if kind.name != "comment"
     ]
 
 

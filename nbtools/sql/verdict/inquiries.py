@@ -43,7 +43,7 @@ def spelled_out(sql: str, dialect: str) -> str:
     >>> spelled_out("show tables", "duckdb"), spelled_out("PRAGMA table_info('t')", "duckdb")
     ('show tables', 'DESCRIBE t')
     """
-    if dialect == "duckdb":
+    if dialect == "duckdb" and "pragma" in sql.lower():
         matches = ((pattern.fullmatch(sql), other) for pattern, other in _PRAGMAS)
         return next((match.expand(other) for match, other in matches if match), sql)
     if dialect not in _FORMS:

@@ -14,7 +14,6 @@ For every other dialect sqlglot alone decides (`dialects`), and unknown function
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterable
 
@@ -87,7 +86,7 @@ class Policy:
         self._row_functions = frozenset(function.lower() for function in row_functions)
         self._files = Files(allowed_paths)
         self._rules = CheckRules(files=self._files, functions=self.functions, definitions=definitions)
-        self._cached = functools.lru_cache(maxsize=_CACHED)(self._judge)
+        self._verdicts: dict[str, Verdict] = {}
 
     def __repr__(self) -> str:
         return f"Policy(dialect={self.dialect!r}, allowed_paths={list(self._files.roots)!r})"
@@ -109,11 +108,13 @@ class Policy:
             raise InvalidArguments(f"the query is {type(sql).__name__}, not text.")
         if len(sql) > _CACHED_LENGTH:
             return self._judge(sql)
-        verdict = self._cached(sql)
+        verdict = self._verdicts.get(sql)
         # A link may lead elsewhere by now, and the working folder may have changed.
-        if verdict.files and not self._still(verdict):
-            return self._judge(sql)
-        return verdict
+        if verdict is not None:
+            return verdict if not verdict.files or self._still(verdict) else self._judge(sql)
+        if len(self._verdicts) >= _CACHED:
+            self._verdicts.clear()
+        return self._verdicts.setdefault(sql, self._judge(sql))
 
     def _still(self, verdict: Verdict) -> bool:
         return verdict.allowed and all(self._files.refusal(path) is None for path in verdict.files)

@@ -18,8 +18,9 @@ from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.files.reading import TextFiles, TextReading
 from nbtools.texts.sql_quotes import quote_text
 
-# Of one length, with columns of other types or names, or with other marks between them.
-CONTENTS = ("a,b\n100,200\n", "a,b\n1.5,007\n", "b;a\n1,5;200\n", "a,b\nN/A,2.5\n", 'a,b\n"x","y"\n')
+# Of one length, with columns of other types or names, or with other marks between them; the engine is asked about the
+# first one.
+CONTENTS = ("b;a\n1,5;200\n", "a,b\n100,200\n", "a,b\n1.5,007\n", "a,b\nN/A,2.5\n", 'a,b\n"x","y"\n')
 
 
 def write(path: Path, text: str) -> None:

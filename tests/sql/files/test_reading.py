@@ -500,7 +500,7 @@ def test_quotes_of_a_small_file_are_quotes_where_that_divides_it(
 
 
 @pytest.mark.parametrize(
-    ("text", "is_quoted"), [("a,b\n1,x\n", False), ('a,b\n1,"x"\n', False), ("a,b\n1,'x'\n", True)]
+    ("text", "is_quoted"), [("a,b\n1,ü\n", False), ('a,b\n1,"x"\n', False), ("a,b\n1,'x'\n", True)]
 )
 def test_quotes_are_looked_for_where_a_small_file_may_have_other_ones(
     session: SqlSession, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_quoted: bool

@@ -229,13 +229,13 @@ class DuckDBEngine:
 
     def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
         """Run one judged statement and read its rows up to the caps."""
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self._map_errors(request.sql, control))
-            if self._database is not None or request.catalogs:
-                stack.enter_context(self._attached())
+        with (
+            self._map_errors(request.sql, control),
+            self._attached() if self._database is not None or request.catalogs else contextlib.nullcontext(),
             # A cursor does not see what is registered on the instance, so each query brings its frames along.
-            cursor = stack.enter_context(self._cursors.borrow(self._offered(request)))
-            stack.enter_context(control.attach(cursor.interrupt, lambda: cursor.query_progress() / 100.0))
+            self._cursors.borrow(self._offered(request)) as cursor,
+            control.attach(cursor.interrupt, lambda: cursor.query_progress() / 100.0),
+        ):
             statement = parse_single(cursor, request.sql)
             copy = request.copy
             if copy is not None and copy.path is not None and not self._may_write(copy.path):
@@ -257,12 +257,12 @@ class DuckDBEngine:
 
         To bind it apart, in a transaction, and to go by Arrow takes longer than to look at a small file.
         """
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self._map_errors(sql, control))
-            if self._database is not None:
-                stack.enter_context(self._attached())
-            cursor = stack.enter_context(self._cursors.borrow({}))
-            stack.enter_context(control.attach(cursor.interrupt))
+        with (
+            self._map_errors(sql, control),
+            self._attached() if self._database is not None else contextlib.nullcontext(),
+            self._cursors.borrow({}) as cursor,
+            control.attach(cursor.interrupt),
+        ):
             rows: list[tuple[Any, ...]] = cursor.execute(parse_single(cursor, sql)).fetchall()
             return rows
 

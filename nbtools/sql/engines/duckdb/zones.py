@@ -35,6 +35,9 @@ def types_of(frame: Any) -> Sequence[Any]:
         with contextlib.suppress(Exception):  # the reading itself says best what is wrong
             return tuple(readable.collect_schema().values())
         return ()
+    manager: Any = getattr(readable, "_mgr", None)
+    if hasattr(manager, "get_dtypes"):  # pandas would make a Series of them
+        return tuple(manager.get_dtypes())
     kinds = getattr(readable, "dtypes", None)
     return tuple(getattr(getattr(readable, "schema", None), "types", ()) if kinds is None else kinds)
 

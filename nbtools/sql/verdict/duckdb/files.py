@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nbtools.errors import PathNotAllowed
-from nbtools.ground.paths import real_path
+from nbtools.ground.paths import real_name
 
 _GLOB = re.compile(r"[*?\[]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
@@ -77,7 +77,7 @@ class Files:
             return f"{quoted} leads through a link that changes while it is judged"
 
     def _single(self, path: str, quoted: str) -> str | None:
-        real = str(real_path(path))
+        real = real_name(path)
         if not self._below(real):
             return f"{quoted} is outside the allowed folders"
         try:
@@ -98,7 +98,7 @@ class Files:
         folder, rest = path[:cut] or ".", path[cut:]
         if ".." in rest.split("/"):
             return f"{quoted} climbs out of a pattern"
-        if not self._below(str(real_path(folder))):
+        if not self._below(real_name(folder)):
             return f"{quoted} is outside the allowed folders"
         outside = self._escapes(folder, [part for part in rest.split("/") if part not in {"", "."}], listing=listing)
         return None if outside is None else f"{quoted} {outside}"
@@ -119,7 +119,7 @@ class Files:
                     deeper = [left for left in deeper if left]
                 if not deeper:
                     continue
-                if link and not self._below(str(real_path(entry.path))):
+                if link and not self._below(real_name(entry.path)):
                     return f"matches {entry.name!r}, a link that leads outside the allowed folders"
                 if entry.is_dir():
                     todo += [(entry.path, left) for left in deeper if left]

@@ -30,13 +30,14 @@ decimal commas, they are read as separators of thousands, and a note says so too
     FROM read_csv('sales.csv', thousands = ',')
     FROM read_csv('umsatz.csv', decimal_separator = ',', thousands = '.')
 
-Dates. The cells of a column decide the order of day, month and year. Dates of several forms, or whose years have two
-digits in some cells and four in others, are text until a query converts them. Write %y before %Y: %Y reads 25 as the
-year 25, and %y reads it as 2025:
+Dates. The cells of a column decide the order of day, month and year; where two orders fit, the day comes first, and a
+note names the other. Dates of several forms, or whose years have two digits in some cells and four in others, are text
+until a query converts them. Write %y before %Y: %Y reads 25 as the year 25, and %y reads it as 2025:
 
     select coalesce(try_strptime(day, ['%Y-%m-%d', '%d.%m.%y', '%d.%m.%Y'])) as day FROM 'sales.csv'
 
-The layout of a text file is detected. To set it yourself:
+The layout of a text file is detected. A first line with dates or numbers like those of the lines below it is a row; if
+it may be one, a note says so. To set the layout yourself:
 
     FROM read_csv('sales.csv', delim = ',', quote = '"', header = true)
     FROM read_csv('report.csv', skip = 2, delim = ';', decimal_separator = ',')

@@ -140,7 +140,7 @@ class JupyterRun(OngoingRun):
         `before` is how many had come when the waiting began, `None` if it begins now; `left` is the most time, as a
         thread that the code left may show something for ever.
         """
-        if before is not None:
+        if before is not None and not self.done.done():
             self._look()
         if self.taking is None and (before == self.messages or left <= 0):
             end()

@@ -118,7 +118,7 @@ def _csv_fault(text: str) -> SqlFailed:
             data={"file": file[1]} if file else {},
         )
     if "Line: " in text:
-        what = brief(_LATER.split(_HEAD.sub("", text))[0], _LONG)
+        what = _in_brief(_LATER.split(_HEAD.sub("", text))[0])
         way = "FROM read_csv('FILE', ignore_errors = true)"
         counts = _FIELDS.search(text)
         is_short = counts is not None and int(counts[2]) < int(counts[1])
@@ -145,7 +145,7 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
     if offered:
         hint = offered[0].strip()
         message = (message[: offered.start()] + message[offered.end() :]).strip()
-    what = brief(message, _LONG)
+    what = _in_brief(message)
     if zone := _ZONE.search(what):
         # The zones that it offers are those whose names look alike.
         hint, what = _zone_hint(*zone.groups()), what.partition("!")[0]
@@ -158,6 +158,11 @@ def _from_message(kind: type[NbtoolsError], text: str, sql: str, hint: str | Non
     if word is not None:
         hint = f"{hint or 'Double quotes are for names'}; a text takes single quotes: {quote_text(word[1])}."
     return from_position(kind, what, sql, line, column, hint=hint)
+
+
+def _in_brief(text: str) -> str:
+    """Return what an engine says on one line, of which the end may be left out, but not in the middle of a word."""
+    return re.sub(r" \S{,30}\u2026$", " \u2026", brief(text, _LONG))
 
 
 def _forms_hint(message: str, forms: list[str]) -> str:

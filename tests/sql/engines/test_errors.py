@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nbtools.errors import NbtoolsError
+from nbtools.errors import NbtoolsError, SqlFailed
 from nbtools.sql import SqlSession
 
 
@@ -71,3 +71,10 @@ def test_sqlite_and_json_say_what_they_need(tmp_path: Path) -> None:
         before, _, way = str(caught.value.hint).partition("FROM ")
         assert "the first value of each key" in before
         assert session.query(f"from {way}").to_rows() == [[1], [2]]
+
+
+def test_a_long_message_of_the_engine_ends_behind_a_word(session: SqlSession) -> None:
+    with pytest.raises(SqlFailed) as caught:
+        session.query("select error(repeat('these are some words ', 40))")
+    *words, end = caught.value.message.split()
+    assert ({*words}, end) == ({"these", "are", "some", "words"}, "\u2026")

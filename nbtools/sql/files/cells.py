@@ -83,7 +83,7 @@ class Count(NamedTuple):
     strays: Strays | None = None
 
 
-@functools.lru_cache(maxsize=1)  # three ask about a file in turn
+@functools.lru_cache(maxsize=1)
 def plain_columns(content: bytes, words: tuple[str, ...]) -> dict[str, str] | None:
     r"""Return the names and types that DuckDB surely finds in a very small file; `None` where it is to look itself.
 
@@ -103,7 +103,7 @@ def plain_columns(content: bytes, words: tuple[str, ...]) -> dict[str, str] | No
     """
     if len(content) > _PLAIN_BYTES or _PLAIN.fullmatch(content) is None:
         return None
-    header, *rows = (line.split(",") for line in content.decode("ascii").removesuffix("\n").split("\n"))
+    header, *rows = _lines(content, ",")
     is_named = all(map(_NAME.fullmatch, header)) and len({name.lower() for name in header}) == len(header) > 1
     if not is_named or {*map(len, rows)} != {len(header)}:
         return None
@@ -156,17 +156,22 @@ def count_cells(
     return counts
 
 
+@functools.lru_cache(maxsize=1)  # several ask about a file in turn
+def _lines(content: bytes, mark: str) -> list[list[str]]:
+    """Return the lines of a file as cells; none where a quote is not closed."""
+    try:
+        return list(csv.reader(io.StringIO(content.decode(errors="replace"), newline=""), delimiter=mark, strict=True))
+    except csv.Error:
+        return []
+
+
 def _rows(content: bytes, form: Mapping[str, str], width: int) -> list[list[str]] | None:
     """Return the rows of a file without its header; `None` where not all are surely what the engine reads."""
     mark, quote, escape, comment = (str(constant(form[name])) for name in ("delim", "quote", "escape", "comment"))
     is_usual = len(mark) == 1 and not comment and form["skip"] == "0" and escape in {"", quote}
     if not is_usual or (quote != '"' and (quote or b'"' in content)):
         return None
-    text = io.StringIO(content.decode(errors="replace"), newline="")
-    try:
-        rows = list(csv.reader(text, delimiter=mark, strict=True))
-    except csv.Error:
-        return None
+    rows = _lines(content, mark)
     return rows[form["header"] == "true" :] if {*map(len, rows)} == {width} else None
 
 

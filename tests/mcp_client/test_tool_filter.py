@@ -25,4 +25,4 @@ def test_a_tool_that_is_declared_badly_is_left_out_and_told_of() -> None:
             return item.message.result["tools"]
 
     assert aio.run(run()) == [GOOD]
-    assert problems[0].startswith("the tool 7 is declared badly and is left out: ")
+    assert problems == ["the tool 7 has an invalid declaration and is left out: inputSchema: Field required"]

@@ -25,7 +25,7 @@ from nbtools.ground.folder import draft_in
 from nbtools.ground.home import make_private
 from nbtools.ground.lazy import class_among, need
 from nbtools.ground.trimming import trim
-from nbtools.memory.exact.frames import difference, exact_table, restore_frame, usual_table
+from nbtools.memory.exact.frames import columns_of, difference, exact_table, restore_frame, usual_table
 from nbtools.memory.exact.values import from_json, to_json
 from nbtools.memory.repository import Query
 
@@ -53,8 +53,8 @@ def in_words(value: Any) -> Any:
             return repr(from_json(value[_VALUE]))
     if not isinstance(value, Mapping) or _TABLE not in value or "rows" not in value:
         return value
-    columns = value.get("columns") or {}
-    return f"table, {value['rows']:,} \N{MULTIPLICATION SIGN} {len(columns):,}: {', '.join(columns)}"
+    names = [each if isinstance(each, str) else each[0] for each in value.get("columns") or ()]
+    return f"table, {value['rows']:,} \N{MULTIPLICATION SIGN} {value.get('width', len(names)):,}: {', '.join(names)}"
 
 
 class TableFolder:
@@ -122,9 +122,12 @@ class TableFolder:
             table, sha256 = self._keep(value, kind, _to_exact)
         self._means(sha256).mkdir(exist_ok=True)
         (self._means(sha256) / _name_of(record_id)).touch()
-        types = {field.name: str(field.type) for field in table.schema.remove_metadata()}
-        columns = dict(list(types.items())[:_MOST_COLUMNS])
-        return {"columns": columns, "rows": table.num_rows, "class": kind, _TABLE: sha256}
+        columns = columns_of(table, _as_frame(value).shape[1] if kind.startswith("pandas") else table.num_columns)
+        types: Any = dict(columns[:_MOST_COLUMNS])
+        if len(types) < len(columns[:_MOST_COLUMNS]):  # a name occurs twice
+            types = columns[:_MOST_COLUMNS]
+        width = {"width": len(columns)} if len(types) < len(columns) else {}
+        return {"columns": types, **width, "rows": table.num_rows, "class": kind, _TABLE: sha256}
 
     def _keep(self, value: Any, kind: str, make: Callable[[Any, str], Any]) -> tuple[Any, str]:
         table = make(value, kind)

@@ -14,7 +14,7 @@ from nbtools.errors import InvalidArguments, LimitExceeded, NbtoolsError
 from nbtools.ground.paths import Roots
 from nbtools.sql.call import Call
 from nbtools.sql.connections import SessionEngines
-from nbtools.sql.engines.duckdb.frames import columns_as_text
+from nbtools.sql.engines.duckdb.known_types import columns_as_text
 from nbtools.sql.engines.duckdb.zones import common_zone, types_of, zones_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import constant, find_calls, form_of

@@ -87,7 +87,7 @@ class MemoryBrowser(LiveWidget):
         before = ""
         rows = []
         for version in versions:
-            text = "" if version.value is None and version.change != "write" else as_lines(version.value)
+            text = "" if version.value is None and version.change != "write" else as_lines(in_words(version.value))
             rows.append(
                 {
                     "version": version.version,
@@ -177,7 +177,7 @@ def _edited(record: MemoryRecord) -> dict[str, Any]:
     """Return a note as it is edited: a text as it is, anything else as JSON."""
     return {
         "key": record.key,
-        "text": as_lines(record.value),
+        "text": as_lines(in_words(record.value)),
         "is_json": not isinstance(record.value, str),
         "tags": " ".join(record.tags),
         "version": record.version,
@@ -187,11 +187,13 @@ def _edited(record: MemoryRecord) -> dict[str, Any]:
 
 
 def _preview(memory: AgentMemory, record: MemoryRecord) -> dict[str, Any]:
-    """Return the first rows of a note that is a table, in place of what stands for it; nothing for any other note."""
+    """Return a value that JSON has no form for, of a table the first rows; nothing for a note that can be edited."""
     words = in_words(record.value)
-    if words is record.value or "rows" not in record.value:
+    if words is record.value:
         return {}
     preview: dict[str, Any] = {"title": words, "columns": [], "rows": [], "problem": ""}
+    if "rows" not in record.value:
+        return {"preview": preview}
     try:
         source = FrameSource(memory.read(record.key))
         columns = range(min(len(source.columns), _PREVIEW_COLUMNS))

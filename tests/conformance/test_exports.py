@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import decimal
+import functools
 import io
 import json
 import sqlite3
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import openpyxl
 import pandas as pd
 import pyarrow as pa
@@ -19,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nbtools.errors import NbtoolsError, SqlInvalid
-from nbtools.sql import SqlSession
+from nbtools.sql import SqlSession, open_frame
 from nbtools.sql.results.texts import text_of
 from tests.conformance.leaves import LEAVES, NESTINGS, query, read_back, texts_of, type_of
 
@@ -257,17 +260,67 @@ def test_objects_inside_of_pandas_are_whole_isolated_or_not(session: SqlSession,
         assert session.query("FROM f", frames={"f": frame}, isolated=isolated).to_rows() == [[row] for row in rows]
 
 
+# Of types that SQL lacks, or of which it has a coarser one: an Arrow array of a value, and its text.
+_ODD: dict[str, tuple[Any, str]] = {
+    "duration": (pa.array([1, None], pa.duration("ns")), "00:00:00.000000001"),
+    "long duration": (pa.array([2**40, None], pa.duration("s")), "12725829 days 00:36:16"),
+    "interval": (pa.array([(1, 2, 3), None], pa.month_day_nano_interval()), "1 month 2 days 00:00:00.000000003"),
+    "decimal": (pa.array([decimal.Decimal(10) ** 60, None], pa.decimal256(70, 2)), f"1{'0' * 60}.00"),
+    "half float": (pa.array(np.array([0.5, 1.5], "float16")), "0.5"),
+    "time": (pa.array([1, None], pa.time64("ns")), "00:00:00.000000001"),
+    "moment": (pa.array([1, None], pa.timestamp("ns", "UTC")), "1970-01-01 00:00:00.000000001+00:00"),
+}
+
+
+def _odd_frames(name: str) -> Iterator[Any]:
+    array, polars = _ODD[name][0], pytest.importorskip("polars")
+    lists = pa.ListArray.from_arrays([0, 1, 2], array)
+    yield pa.table({"other": [1, 2], "x": array, "l": lists})
+    yield pd.DataFrame({"other": [1, 2]}).assign(x=pd.arrays.ArrowExtensionArray(pa.chunked_array([array])), l=None)
+    if name in {"duration", "time", "moment"}:
+        frame = polars.from_arrow(pa.table({"other": [1, 2], "x": array, "l": lists}))
+        yield from (frame, frame.lazy())
+    if name in {"duration", "moment"}:
+        yield pd.DataFrame({"other": [1, 2], "x": array.to_pandas(), "l": None})
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", _ODD)
+def test_an_odd_column_of_a_frame_is_whole_and_the_others_can_be_asked(session: SqlSession, name: str) -> None:
+    text = _ODD[name][1]
+    for frame in _odd_frames(name):
+        for isolated in (False, True):
+            asked = functools.partial(session.query, frames={"f": frame}, isolated=isolated)
+            assert asked("SELECT other, count(*) OVER () FROM f").to_rows() == [[1, 2], [2, 2]]
+            result = asked("SELECT x, l FROM f LIMIT 1")
+            value, values = result.to_rows()[0]
+            assert str(value) == text
+            assert values in (None, [value])
+            if hasattr(frame, "collect"):  # of which nothing is known before it is asked
+                continue
+            is_text = result.types[0] == "VARCHAR"
+            assert [note.text for note in result.notes if "text" in note.text] == ["as text: x"] * is_text
+        if not hasattr(frame, "collect"):
+            with open_frame(frame) as pages:
+                assert pages.cells(0, 1, [1]) == [[text]]
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize(
-    "frame",
+    ("value", "text"),
     [
-        pd.DataFrame({"x": pd.to_timedelta([1, None])}),
-        pd.DataFrame({"x": pd.Series([[pd.Timedelta(1)]], dtype=object)}),
-        pa.table({"x": pa.array([1], pa.duration("ns"))}),
+        (decimal.Decimal("1." + "1" * 45), "1." + "1" * 45),
+        (dt.time(1, 2, 3, tzinfo=dt.UTC), "01:02:03+00:00"),
+        (np.longdouble("0.5"), "0.5"),
+        (1j, "1j"),
     ],
 )
-def test_what_intervals_of_sql_would_cut_is_refused(session: SqlSession, frame: Any) -> None:
-    with pytest.raises(SqlInvalid, match="x has intervals with nanoseconds"):
-        session.query("FROM f", frames={"f": frame})
+def test_what_no_type_of_sql_holds_is_text_isolated_or_not(session: SqlSession, value: Any, text: str) -> None:
+    frame = pd.DataFrame({"other": [1], "x": pd.Series([value], dtype=object if isinstance(value, list) else None)})
+    for isolated in (False, True):
+        assert session.query("FROM f", frames={"f": frame}, isolated=isolated).to_rows() == [[1, text]]
+    with open_frame(frame) as pages:
+        assert pages.cells(0, 1, [1]) == [[text]]
 
 
 def test_a_column_of_objects_is_what_they_are_or_their_text(session: SqlSession) -> None:

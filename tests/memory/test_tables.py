@@ -17,7 +17,7 @@ import pytest
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.memory import AgentMemory, InMemoryRepository
 from nbtools.memory.exact.frames import difference
-from nbtools.memory.tables import TableFolder
+from nbtools.memory.tables import TableFolder, in_words
 
 pa = pytest.importorskip("pyarrow")
 FRAME = pd.DataFrame(
@@ -211,6 +211,7 @@ _ODD = {
     "complex": (pd.DataFrame({"a": [1 + 2j]}), True),
     "seconds": (pd.DataFrame({"a": np.array(["2024-01-01", "NaT"], dtype="datetime64[s]")}), True),
     "a function": (_objects(len), False),
+    "two columns of a name": (pd.DataFrame([[1, "x"]], columns=["a", "a"]), True),
 }
 
 
@@ -223,9 +224,13 @@ def test_a_table_comes_back_as_it_was_or_is_refused_when_it_is_saved(tmp_path: P
             tables.pack(table, "x")
         assert not [*tmp_path.glob("*")]
         return
-    back = tables.unpack(tables.pack(table, "x"))
+    note = tables.pack(table, "x")
+    back = tables.unpack(note)
     assert difference(table, back) is None
     if isinstance(table, pd.DataFrame):
+        size, _, names = in_words(note).partition(": ")
+        assert size == f"table, {len(table):,} \N{MULTIPLICATION SIGN} {table.shape[1]:,}"
+        assert names == ", ".join(map(str, table.columns)) or table.columns.nlevels > 1
         assert getattr(back.index, "freq", None) == getattr(table.index, "freq", None)
         assert list(map(_plain, back.iloc[:, 0])) == list(map(_plain, table.iloc[:, 0]))
         assert not any(kind.categories.name for kind in back.dtypes if isinstance(kind, pd.CategoricalDtype))

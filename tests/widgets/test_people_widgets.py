@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +47,11 @@ def test_notes_are_found_by_words_tags_and_scope(workbench: Workbench, front_end
     assert preview["title"] == values["sales"]
     assert (preview["columns"], preview["rows"]) == (["city", "n"], [["Bern", "1"], ["Chur", "2"]])
     assert "preview" not in page.ask("open", key="goal", scope=own)
+    for value in (dt.date(2024, 1, 31), decimal.Decimal("1.50"), {"when": [dt.time(1, 2)]}):
+        memory.write("exact", value)
+        note = page.ask("open", key="exact", scope=own)
+        assert (note["text"], note["preview"]["title"], note["preview"]["rows"]) == (repr(value), repr(value), [])
+        assert "nbtools_value" not in str(note)
 
 
 def test_a_note_is_edited_with_its_conflict_shown_deleted_and_had_back(workbench: Workbench, front_end: Any) -> None:

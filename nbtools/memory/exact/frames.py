@@ -60,6 +60,13 @@ def usual_table(frame: Any) -> Any:
     return _with_step(pa.Table.from_pandas(frame), frame.index)
 
 
+def columns_of(table: Any, width: int) -> list[tuple[str, str]]:
+    """Return names and types of the columns of a table that was made of a frame of so many, without its index."""
+    fields = list(table.schema)
+    own = fields[len(fields) - width :] if _EXACT in (table.schema.metadata or {}) else fields[:width]
+    return [(field.name, str(field.type)) for field in own]
+
+
 def _with_step(table: Any, index: Any) -> Any:
     from pandas.tseries.frequencies import to_offset
 

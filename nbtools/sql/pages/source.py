@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nbtools.errors import SqlFailed, SqlInvalid, WorkbenchClosed
-from nbtools.sql.engines.duckdb.frames import ReadableFrame, gaps, register_frame, with_known_types
+from nbtools.ground.lazy import pa
+from nbtools.sql.engines.duckdb.frames import ReadableFrame, register_frame
+from nbtools.sql.engines.duckdb.known_types import gaps, with_known_types
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.frames import plain_frame
@@ -230,7 +232,10 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
     """Return the values of a column in some rows."""
     if hasattr(type(frame), "iloc"):
         where: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-        return _with_gaps(frame, column, list(frame.iloc[where, column].array))
+        cells = frame.iloc[where, column]
+        if hasattr(cells.dtype, "pyarrow_dtype"):
+            return python_values(pa.array(cells))
+        return _with_gaps(frame, column, list(cells.array))
     if type(frame).__module__.startswith("polars"):
         series = frame.to_series(column)
         part = series.slice(rows.start, len(rows)) if isinstance(rows, range) else series.gather(list(map(int, rows)))
@@ -378,10 +383,12 @@ class CopiedSource(HeadSource):
             what = f"there are {len(described):,} columns now, and were {len(self.columns):,}: its source changed."
             raise SqlFailed(what, hint="Open it again.")
         before, self.types = self.types, tuple(str(row[1]) for row in described)
+        # Why a column has its type is told once.
+        reasons = tuple(note.text for note in self.notes if not note.words)
         changes = (
             f"{name}: {type_name(now)} by all rows, {type_name(first)} by the first ones"
             for name, first, now in zip(self.columns, before, self.types, strict=True)
-            if first != now
+            if first != now and not any(text.startswith(f"{name}: ") for text in reasons)
         )
         file = next((path.name for path in (self.reading.stamps if self.reading else ())), "")
         self.notes += tuple(FileNote(file, text) for text in changes)

@@ -66,6 +66,11 @@ def special_times(column: Any, *, beyond: bool = False) -> dict[int, str]:
     elif kind in {pa.time64("us"), pa.time64("ns")}:
         day = _DAY_US * (1 if kind.unit == "us" else 1_000)
         number, most, first, last = column.cast(pa.int64()), day, 0, day - 1
+        if beyond and kind.unit == "ns":
+            micros = column.cast(pa.time64("us"), safe=False)  # in which Python counts
+            finer = pc.not_equal(column, micros.cast(kind)).to_pylist()
+            texts = column.cast(pa.string()).to_pylist() if True in finer else []
+            return special_times(micros) | {at: short_time(texts[at]) for at, is_finer in enumerate(finer) if is_finer}
     else:
         return {}
     if not beyond and not pa.types.is_time(kind):
@@ -99,16 +104,16 @@ def _date_text(days: int) -> str:
 
 def with_texts(column: Any, *, beyond: bool = False) -> Any:
     """Return an Arrow column with texts in place of moments, at any depth, where one is special; else itself."""
-    return _rebuilt(column, pa.types.is_temporal, functools.partial(_without_special, beyond=beyond))
+    return rebuilt(column, pa.types.is_temporal, functools.partial(_without_special, beyond=beyond))
 
 
 def python_values(column: Any) -> list[Any]:
     """Return the values of an Arrow column: of narrow floats, at any depth, the doubles that people write: 0.1."""
-    wide = _rebuilt(column, pa.types.is_float32, lambda array: array.cast(pa.string()).cast(pa.float64()))
+    wide = rebuilt(column, pa.types.is_float32, lambda array: array.cast(pa.string()).cast(pa.float64()))
     return list(with_texts(wide, beyond=True).to_pylist())
 
 
-def _rebuilt(column: Any, is_wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
+def rebuilt(column: Any, is_wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
     """Return an Arrow column with the parts of some types changed, at any depth; itself where nothing was."""
     if not has_part(column.type, is_wanted):
         return column
@@ -129,7 +134,7 @@ def has_part(kind: Any, is_wanted: Callable[[Any], bool]) -> bool:
         return has_part(kind.key_type, is_wanted) or has_part(kind.item_type, is_wanted)
     if pa.types.is_struct(kind):
         return any(has_part(kind.field(index).type, is_wanted) for index in range(kind.num_fields))
-    return _is_list(kind) and has_part(kind.value_type, is_wanted)
+    return is_list(kind) and has_part(kind.value_type, is_wanted)
 
 
 def type_with(kind: Any, change: Callable[[Any], Any]) -> Any:
@@ -141,7 +146,8 @@ def type_with(kind: Any, change: Callable[[Any], Any]) -> Any:
     return pa.list_(type_with(kind.value_type, change)) if pa.types.is_list(kind) else change(kind)
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Tell whether a type of Arrow is one of lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 

@@ -3,10 +3,11 @@
 Both forms convert to the same pandas types: decimals and integers beside missing values become floats, dates become
 timestamps, intervals timedeltas, as DuckDB's own ``df()`` has it. Other whole numbers, the sum of integers among them,
 stay whole: as ``int64`` or ``uint64``, as Python integers beyond 64 bits, and beside missing values where a float would
-round them, as the nullable forms. Lists, maps and structs with values that pandas would change are Python's. Infinite
+round them, as the nullable forms. Lists, maps and structs are Python's, but for lists of floats. Infinite
 dates and timestamps and the time 24:00:00, which neither Python nor pandas has, stand as text among the others; Arrow
-and polars get a column of texts then. A month of an interval counts 30 days, a year twelve of them. Decimals of which a
-float would lose digits stay `decimal.Decimal`. `to_lists` keeps what JSON can keep exactly and writes the rest as text.
+and polars get a column of texts then. A month of an interval counts 30 days, a year twelve of them. Decimals of
+which a float would lose digits stay `decimal.Decimal`. `to_lists` keeps what JSON can keep exactly and writes the rest
+as text.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from nbtools.ground.lazy import has, need, np, pa, pc, pd
-from nbtools.sql.results.moments import has_part, python_values, special_times, texts_of, type_with, with_texts
+from nbtools.sql.results.moments import has_part, is_list, python_values, special_times, texts_of, type_with, with_texts
 from nbtools.sql.results.texts import jsonable, text_of
 
 DATE = "datetime64[ms]"
@@ -199,7 +200,7 @@ def _exact_column(column: Any) -> Any:
 
 def _exact_times(column: Any) -> Any:
     """Return a pandas column with the text of moments that pandas lacks among the others; `None` without any."""
-    special = special_times(column)
+    special = special_times(column, beyond=pa.types.is_time(column.type))
     if not special:
         return None
     mask = pa.chunked_array([pa.array([at in special for at in range(len(column))])])
@@ -209,30 +210,14 @@ def _exact_times(column: Any) -> Any:
 
 
 def _exact_nested(column: Any) -> Any:
-    """Return a pandas column of Python's lists and dictionaries where pandas would change a value; else `None`."""
-    if not pa.types.is_nested(column.type) or pa.types.is_union(column.type):
+    """Return a pandas column of Python's lists and dictionaries; `None` for values that are neither."""
+    kind = column.type
+    if not pa.types.is_nested(kind) or pa.types.is_union(kind):
         return None
-    if all(map(_stays_exact, column.chunks)):
+    # Large ones, such as embeddings, stay arrays.
+    if is_list(kind) and pa.types.is_floating(kind.value_type) and not pc.list_flatten(column).null_count:
         return None
     return pd.Series(with_texts(column, beyond=True).to_pylist(), dtype=object)
-
-
-def _stays_exact(array: Any) -> bool:
-    """Tell whether pandas keeps each value of an array inside of lists, maps and structs.
-
-    It makes floats of numbers beside a missing one, datetimes of dates, whole numbers of nanoseconds, and it drops the
-    zones of moments in lists. It keeps texts, bytes, truth values and decimals.
-    """
-    kind = array.type
-    if pa.types.is_map(kind):
-        return _stays_exact(array.keys) and _stays_exact(array.items)
-    if pa.types.is_struct(kind):
-        return all(map(_stays_exact, array.flatten()))
-    if pa.types.is_nested(kind):
-        return not pa.types.is_union(kind) and _stays_exact(array.flatten())
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return not array.null_count
-    return not (pa.types.is_temporal(kind) or pa.types.is_dictionary(kind))
 
 
 def _whole_dtype(least: int, greatest: int, *, has_gaps: bool) -> str:
@@ -394,11 +379,15 @@ def _arrow_array(pa: Any, values: list[Any], dtype: str | None) -> Any:
         if dtype is not None and dtype.startswith("datetime"):
             kind = pa.date32() if dtype == DATE else pa.timestamp(dtype[11:-1])
             return pa.array(_typed(values, dtype), kind)
-        array = pa.array(values, None if dtype in {None, DECIMAL} else getattr(pa, _ARROW.get(dtype, dtype))())
-        # Arrow's times of day have no zone, and it drops one without a word.
-        return pa.array(_deep(values, _zone_as_text)) if has_part(array.type, pa.types.is_time) else array
+        kind = None if dtype in {None, DECIMAL} else getattr(pa, _ARROW.get(dtype, dtype))()
+        return zones_as_text(pa.array(values, kind), values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
         return pa.array([None if value is None else text_of(value) for value in values], pa.string())
+
+
+def zones_as_text(array: Any, values: list[Any]) -> Any:
+    """Return an Arrow array of some values; times of day with a zone, which it drops without a word, become texts."""
+    return pa.array(_deep(values, _zone_as_text)) if has_part(array.type, pa.types.is_time) else array
 
 
 def _zone_as_text(value: Any) -> Any:

@@ -25,7 +25,7 @@ SHOWN = 300  # characters of a value in a page; the whole value comes when it is
 _NUMBERS = ("int", "bigint", "smallint", "tinyint", "hugeint", "dec", "float", "double", "real", "numeric")
 _NESTED = ("[", "struct", "map", "list", "union", "json")
 _MIDNIGHT = " 00:00:00"
-_DAY_US = 86_400_000_000
+_DAY_NS = 86_400_000_000_000
 Cell = str | tuple[str, str] | None
 """What a cell shows, `None` for a missing value; a pair has all of a number that is not shown whole, too."""
 
@@ -114,11 +114,10 @@ def text_of(value: Any) -> str:
     if isinstance(value, dt.date | dt.time):
         return short_time(value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat())
     if isinstance(value, dt.timedelta):
-        micros = value // dt.timedelta(microseconds=1)
-        days = _divided(micros, _DAY_US)
-        return _interval_text(0, days, micros - days * _DAY_US)
+        micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+        return span_text(micros * 1_000 + getattr(value, "nanoseconds", 0))
     if hasattr(value, "months") and hasattr(value, "nanoseconds"):
-        return _interval_text(value.months, value.days, _divided(value.nanoseconds, 1_000))
+        return _interval_text(value.months, value.days, value.nanoseconds)
     if isinstance(value, decimal.Decimal) and value.is_finite():
         return f"{value:f}"
     if isinstance(value, list | tuple | Mapping) and not hasattr(value, "_fields"):
@@ -158,14 +157,26 @@ def _number(value: decimal.Decimal) -> int | float | str:
     return short if decimal.Decimal(repr(short)) == value else f"{value:f}"
 
 
-def _interval_text(months: int, days: int, micros: int) -> str:
+def span_text(nanos: int) -> str:
+    """Write nanoseconds as an interval of days and a time.
+
+    Examples
+    --------
+    >>> span_text(1), span_text(-86_401_000_000_000)
+    ('00:00:00.000000001', '-1 day -00:00:01')
+    """
+    days = _divided(nanos, _DAY_NS)
+    return _interval_text(0, days, nanos - days * _DAY_NS)
+
+
+def _interval_text(months: int, days: int, nanos: int) -> str:
     """Write an interval: ``1 year 2 months 3 days 01:02:03``, without what is nothing."""
-    seconds, rest = divmod(abs(micros), 1_000_000)
-    clock = f"{seconds // 3_600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:06d}"
+    seconds, rest = divmod(abs(nanos), 1_000_000_000)
+    clock = f"{seconds // 3_600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:09d}"
     counts = ((_divided(months, 12), "year"), (months - 12 * _divided(months, 12), "month"), (days, "day"))
     parts = [f"{n} {unit if abs(n) == 1 else unit + 's'}" for n, unit in counts if n]
-    if micros or not parts:
-        parts.append(f"{'-' if micros < 0 else ''}{short_time(clock)}")
+    if nanos or not parts:
+        parts.append(f"{'-' if nanos < 0 else ''}{short_time(clock)}")
     return " ".join(parts)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.ground.lazy import duckdb, pa
-from nbtools.sql.engines.duckdb.frames import RegisteredFrame, as_arrow
+from nbtools.sql.engines.duckdb.frames import RegisteredFrame
+from nbtools.sql.engines.duckdb.known_types import as_arrow
 from nbtools.texts.sql_quotes import quote_text
 
 # Of all frames together that are remembered.

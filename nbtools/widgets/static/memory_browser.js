@@ -21,7 +21,7 @@ import { h, later, mount, number, showError } from "./shared.js";
  * @property {string} updated
  * @property {string} expires
  * @property {Version[]} versions
- * @property {Preview} [preview] of a table, which is not edited here
+ * @property {Preview} [preview] of a table, or another value that JSON lacks; neither is edited here
  */
 /** @typedef {{ title: string, columns: string[], rows: (string | null)[][], problem: string }} Preview */
 /** @typedef {{ version: number, difference: string }} Conflict what was saved meanwhile; version 0 is a deletion */
@@ -304,7 +304,7 @@ const previewOf = ({ title, columns, rows, problem }) => {
     "div",
     { class: "preview", tabindex: "0", "aria-label": "Preview" },
     title,
-    problem ? h("p", {}, problem) : table,
+    problem ? h("p", {}, problem) : columns.length > 0 && table,
   );
 };
 

@@ -233,7 +233,6 @@ def test_what_a_sample_of_a_large_file_does_not_hold_for_is_read_by_all_of_its_l
         assert pages.cells(21_000, 21_001, [0, 1, 2]) == [["x", "19.5", "7"]]
         assert [note.text for note in pages.source.notes] == [
             "id: text, because 1 cell is not a number, such as 'x'; TRY_CAST(\"id\" AS DOUBLE) reads the others",
-            "id: varchar by all rows, bigint by the first ones",
             "v: double by all rows, bigint by the first ones",
         ]
 
@@ -370,6 +369,15 @@ def test_a_change_of_a_file_behind_a_view_is_noticed(tmp_path: Any, source: str,
         assert not pages.is_changed()
         file.write_text("a\n1\n2\n")
         assert pages.is_changed()
+
+
+@pytest.mark.parametrize("cell", ["1", "2024-01-31", "true"])
+def test_why_a_column_has_its_type_is_told_once(tmp_path: Any, cell: str) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n" + f"{cell},x\n" * 60_000 + "odd,x\n")
+    with SqlSession(allowed_paths=[tmp_path]) as session, session.open_pages(f"'{tmp_path}/a.csv'") as pages:
+        pages.finish()
+        (note,) = pages.source.notes
+        assert note.text.startswith("a: text, because 1 cell is not ")
 
 
 def test_a_table_of_a_connection_is_read_once_for_its_first_rows_and_all(tmp_path: Any) -> None:

@@ -188,6 +188,18 @@ def test_what_excel_cuts_is_told_by_the_number_of_rows(session: SqlSession) -> N
     assert session.query("FROM 'cut.xlsx'").to_rows() == [["2024-01-01 10:00:00.123", 0.30000000000000004, "x"]]
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("x", "ENUM('x', 'y, ''z')"), ("5", "HUGEINT"), ("3 days", "INTERVAL"), ("[x]", "ENUM('x')[]"), ("1", "BIGINT")],
+)
+def test_what_parquet_has_no_type_for_is_told(session: SqlSession, value: str, kind: str) -> None:
+    with Path("told.parquet").open("wb") as file:
+        notes = session.export(f"SELECT CAST('{value}' AS {kind}) AS x", file, form="parquet").notes
+    (again,) = session.query("FROM 'told.parquet'").types
+    assert (again == kind) == (notes == ())
+    assert all(f"x: written as {again.replace('VARCHAR', 'text')}, " in note.replace("38, 0", "38,0") for note in notes)
+
+
 def _of_moments(rows: list[list[Any]]) -> str:
     return json.dumps(rows).replace("+00:00", "+00").replace(' 00:00:00"', '"')
 

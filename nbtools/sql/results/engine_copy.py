@@ -51,6 +51,7 @@ _NO_PARQUET = re.compile(
 # Of these a text does not tell all, or cannot be read again.
 _ONE_WAY = re.compile(r"\b(?:UNION|VARIANT|GEOMETRY|TIME WITH TIME ZONE|NULL)\b")
 _WIDE = re.compile(r"\bU?HUGEINT\b")
+_ENUM = re.compile(r"\bENUM\((?:'(?:[^']|'')*'(?:, )?)*\)")
 _TOO_WIDE = re.compile(r"Could not cast value (-?\d+) to DECIMAL\(38,0\)")
 
 
@@ -137,10 +138,11 @@ class FileCopy:
 
 
 def texts_of(copy: FileCopy | None, columns: Sequence[str], types: Sequence[str]) -> Iterator[str]:
-    """Give a phrase for each column that a Parquet file has as text, because it has no such type."""
+    """Give a phrase for each column that a Parquet file has as another type, often text, because it lacks its own."""
     for name, kind in zip(columns, types, strict=True) if copy is not None and copy.form == "parquet" else ():
-        if kind not in {"NULL", "VARCHAR"} and cell_of("c", kind, "parquet", is_alone=False)[1] == "VARCHAR":
-            yield f"{name}: written as text, because Parquet has no type {kind}"
+        own = _ENUM.sub("text", cell_of("c", kind, "parquet", is_alone=False)[1]).replace("VARCHAR", "text")
+        if kind != "NULL" and own != kind.replace("VARCHAR", "text"):
+            yield f"{name}: written as {own}, because Parquet has no type {_ENUM.sub('ENUM', kind)}"
 
 
 @contextlib.contextmanager

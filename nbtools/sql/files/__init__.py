@@ -37,7 +37,7 @@ until a query converts them. Write %y before %Y: %Y reads 25 as the year 25, and
     select coalesce(try_strptime(day, ['%Y-%m-%d', '%d.%m.%y', '%d.%m.%Y'])) as day FROM 'sales.csv'
 
 The layout of a text file is detected. A first line with dates or numbers like those of the lines below it is a row; if
-it may be one, a note says so. To set the layout yourself:
+it may be one, a note says so. Years in equal steps are the header. To set the layout yourself:
 
     FROM read_csv('sales.csv', delim = ',', quote = '"', header = true)
     FROM read_csv('report.csv', skip = 2, delim = ';', decimal_separator = ',')

@@ -46,7 +46,7 @@ from nbtools.sql.files.doubts import (
     grouped_floats,
     phrases,
 )
-from nbtools.sql.files.headings import LIKE_ROWS, TEXTS, is_row, may_be_renamed, may_be_row, names_columns
+from nbtools.sql.files.headings import LIKE_ROWS, TEXTS, heading, may_be_renamed, may_be_row, names_columns
 from nbtools.sql.files.options import values_of
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_text
@@ -101,10 +101,6 @@ PADDING = {"null_padding": "true", "parallel": "false"}
 _WAYS: tuple[dict[str, str], ...] = ({"strict_mode": "false"}, PADDING)
 
 _FILLED = "its rows have different numbers of fields; those at the end of shorter ones are missing"
-_FIRST_ROW = (
-    "its first line is read as a row, because it looks like the lines below it; header = true makes it the header"
-)
-_PERHAPS_ROW = "its first line is read as the header, though it looks like a row; header = false makes it a row"
 
 
 class _Look(NamedTuple):
@@ -194,22 +190,21 @@ def as_it_is(
             is_header = whole.form["header"] == "true" and not whole.skipped
             if is_header and 2 * _named(whole.names) > len(whole.names) and names_columns(whole.names, whole.types):
                 return wider, _FILLED
-        sureness = _is_row(first, seen, ask, content)
-        if sureness is True:
-            return dataclasses.replace(call, options={**call.options, "header": "false"}), _FIRST_ROW
-        return call, "" if sureness is False else _PERHAPS_ROW
+        header, phrase = _header(first, seen, ask, content)
+        return dataclasses.replace(call, options={**call.options, **header}), phrase
     return call, ""
 
 
-def _is_row(call: FileCall, seen: _Look, ask: Ask, content: bytes | None) -> bool | None:
-    """Tell whether the header that was seen in a file is a row of it; `None` where it may be one."""
-    if seen.form["header"] == "false" or seen.skipped or not may_be_row(seen.names):
-        return False
+def _header(call: FileCall, seen: _Look, ask: Ask, content: bytes | None) -> tuple[dict[str, str], str]:
+    """Return the option that a file needs where DuckDB takes a row for its header, or the other way, with a phrase."""
+    is_header = seen.form["header"] == "true"
+    if seen.skipped or not (may_be_row(seen.names) if is_header else sum(kind not in TEXTS for kind in seen.types) > 1):
+        return {}, ""
     rows = None if content is None else first_rows(content, seen.form, len(seen.names))
     if rows is None:
         text = call.text({**unsaid(call, seen.form), "header": "false", "all_varchar": "true"})
         rows = [["" if cell is None else str(cell) for cell in row] for row in ask(f"FROM {text} LIMIT {LIKE_ROWS}")]
-    return is_row(rows[0], rows[1:])
+    return heading(rows[0], rows[1:], is_header=is_header) if rows else ({}, "")
 
 
 def _named(names: Sequence[str]) -> int:

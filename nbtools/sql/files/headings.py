@@ -16,6 +16,9 @@ TEXTS = names("BLOB NULL VARCHAR") | {'"NULL"'}
 """Types of columns that hold no other values than texts."""
 _HOLDS_MOMENT = re.compile(r"(?<!\d)(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{2,4}|\d\d?:\d\d:\d\d)(?!\d)")
 _NUMBER, _YEAR = re.compile(r"[+-]?\d[\d.,]*"), re.compile(r"(?:19|20)\d\d")
+_ROW = "its first line is read as a row, because it looks like the lines below it; header = true makes it the header"
+_YEARS = "its first line is read as the header, because it holds years in equal steps; header = false makes it a row"
+_PERHAPS_ROW = "its first line is read as the header, though it looks like a row; header = false makes it a row"
 LIKE_ROWS = 20
 """Rows that a first one is compared with."""
 _LETTERS, _FEWEST_WORDS = 40, 4  # of a line in which a moment stands, and of a sentence
@@ -70,6 +73,44 @@ def is_row(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool | None:
     )
     values = (kind in {"moment", "number"} for kind in kinds)
     return None if any(map(operator.and_, alike, values)) else False
+
+
+def heading(first: Sequence[str], rows: Sequence[Sequence[str]], *, is_header: bool) -> tuple[dict[str, str], str]:
+    """Return the option that a file needs where DuckDB takes a row for its header, or the other way, with a phrase.
+
+    Parameters
+    ----------
+    first
+        The cells of the first line.
+    rows
+        Those of the lines below it, at most `LIKE_ROWS`.
+    is_header
+        Whether DuckDB takes the first line for the header.
+    """
+    if not is_header:
+        return ({"header": "true"}, _YEARS) if names_years(first, rows) else ({}, "")
+    sureness = is_row(first, rows)
+    return ({"header": "false"}, _ROW) if sureness else ({}, "" if sureness is False else _PERHAPS_ROW)
+
+
+def names_years(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether a first row names columns by years, and is not one of many rows that hold some.
+
+    Examples
+    --------
+    >>> names_years(["land", "2019", "2020"], [["Chad", "1", "3"]]), names_years(["2019", "2020"], [["2018", "2021"]])
+    (True, False)
+    """
+    return _holds_years(first) and 2 * sum(map(_holds_years, rows)) < len(rows)
+
+
+def _holds_years(row: Sequence[str]) -> bool:
+    """Tell whether numbers of a row are years in equal steps, at least two of them."""
+    numbers = [cell for cell in row if _NUMBER.fullmatch(cell)]
+    if len(numbers) < 2 or not all(map(_YEAR.fullmatch, numbers)):
+        return False
+    steps = {int(after) - int(before) for before, after in itertools.pairwise(numbers)}
+    return len(steps) == 1 and 0 not in steps
 
 
 def _kind_of(cell: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -191,6 +192,30 @@ def test_a_first_line_that_looks_like_the_lines_below_it_is_a_row_or_is_told(
         assert (result.to_rows(), said) == ([[expected]], [f"its first line is read as the {note}"] * bool(note))
     whole = session.query(f"from read_csv('{name}', header = {str(note != 'header').lower()})")
     assert not any("first line" in each.text for each in whole.notes)
+
+
+@pytest.mark.parametrize(
+    ("lines", "header"),
+    [
+        (["country,2019,2020", "Chad,1,3", "Mali,2,4"], True),
+        (["2019;2021;2023", "1;2;3"], True),
+        (["country,1990,2000,2010", "Chad,1.5,3,0", "Mali,2.5,,1"], True),
+        (["Chad,2019,2020", "Mali,2018,2021", "Niger,2000,2001"], False),
+        (["1,2,3", "4,5,6"], False),
+        (["2019,5", "2020,6"], False),
+    ],
+)
+def test_years_in_equal_steps_above_numbers_are_the_header(session: SqlSession, lines: list[str], header: bool) -> None:
+    for times in (1, 20_000):
+        name = f"years_{times}.csv"
+        Path(name).write_text("\n".join([lines[0], *lines[1:] * times, ""]))
+        result = session.query(f"from '{name}'")
+        assert (len(result.to_rows()) - (len(lines) - 1) * times, [*result.columns][-1]) == (
+            (0, re.split("[,;]", lines[0])[-1]) if header else (1, f"column{len(result.columns) - 1}")
+        )
+        assert any("years in equal steps" in note.text for note in result.notes) == header
+        own = session.query(f"select count(*) from read_csv('{name}', header = false)")
+        assert (own.to_rows(), own.notes) == ([[(len(lines) - 1) * times + 1]], ())
 
 
 def test_few_cells_that_make_a_text_are_told_of_workbooks_wide_and_large_files_and_decimal_commas(

@@ -43,6 +43,8 @@ FILES: dict[str, tuple[bytes, str, tuple[str, str], tuple[str, ...]]] = {
     "zeros": (b"zip,n\n00123,1\n04567,2\n,3\n00123,4\n", "zip", ("=", "00123"), ()),
     "names": (b"id,value,value,Value,id\n1,10,20,30,a\n2,11,21,31,b\n", "value_1", (">", "20"), ()),
     "no names": (b"1,10,x\n2,11,y\n", "column1", (">", "10"), ()),
+    "years": (b"country,2019,2020\nDE,1,2\nFR,3,4\n", "2019", (">", "1"), ()),
+    "a first row": (b"anna,bonn,12\nben,ulm,13\ncarl,bonn,x\ndora,bonn,14\n", "column1", ("=", "bonn"), ()),
     "booleans": (b"a,ok\n1,true\n2,N/A\n3,FALSE\n4,\n5,True\n", "ok", ("=", "true"), ()),
     "words": (b"a,n,x,t\n1,N/A,1.5,N/A\n2,3,-,b\n3,9007199254740993,2.25,\n", "n", ("≥", "3"), ()),
     "dates and words": (b"a;d\n1;13.04.2024\n2;N/A\n3;01.02.2024\n", "d", ("=", "2024-04-13"), ()),

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nbtools.sql.results.texts import spell, text_of, type_name
+from nbtools.sql.results.texts import text_of, type_name
+from nbtools.texts.visible import harmless
 
 # Characters of a cell, about thirty tokens: enough to tell what it is.
 _CELL = 120
@@ -77,12 +78,12 @@ def _type(kind: str) -> str:
 
 
 def _line(row: Sequence[Any], width: int) -> str:
-    return " | ".join(_cell("NULL" if value is None else spell(text_of(value), None), width) for value in row)
+    return " | ".join(_cell("NULL" if value is None else harmless(text_of(value)), width) for value in row)
 
 
 def _cell(text: str, width: int) -> str:
     """Put a value on one line and cut it, saying how much is missing."""
-    flat = text.replace("\n", "⏎").replace("|", "¦") if "|" in text or "\n" in text else text
+    flat = text.replace("\r\n", "⏎").replace("\n", "⏎").replace("|", "¦") if "|" in text or "\n" in text else text
     if len(flat) <= width:
         return flat
     note = f"…(+{len(flat) - width:,})"

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from nbtools.ground.lazy import duckdb, has
 from nbtools.sql.results.compact import compact
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
-from nbtools.sql.results.texts import as_read, kind_of, spell, text_of
+from nbtools.sql.results.texts import as_read, kind_of, text_of
 from nbtools.texts import html_parts
 from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.texts.visible import harmless
@@ -211,7 +211,7 @@ class QueryResult(KnowsOtherWords):
         """Show the first rows as a table with the footer below."""
         rows = self.rows.to_lists(0, _SHOWN_ROWS)
         texts = [
-            [None if value is None else spell(text_of(value), None) for value in column]
+            [None if value is None else harmless(text_of(value)) for value in column]
             for column in zip(*rows, strict=True)
         ]
         read = [as_read(column, kind) for column, kind in zip(texts, self.types, strict=False)]

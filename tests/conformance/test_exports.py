@@ -325,6 +325,8 @@ def test_an_odd_column_of_a_frame_is_whole_and_the_others_can_be_asked(session: 
         (dt.time(1, 2, 3, tzinfo=dt.UTC), "01:02:03+00:00"),
         (np.longdouble("0.5"), "0.5"),
         (1j, "1j"),
+        ([1, "x"], '[1, "x"]'),
+        ([{"a": 1}, {"a": "x"}], '[{"a": 1}, {"a": "x"}]'),
     ],
 )
 def test_what_no_type_of_sql_holds_is_text_isolated_or_not(session: SqlSession, value: Any, text: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,10 @@ def test_a_frame_is_asked_for_each_value(session: SqlSession, nesting: str) -> N
     for source in ("pandas", "polars", "arrow"):
         table = session.query("FROM f", frames={"f": getattr(result, f"to_{source}")()}).to_arrow()
         found = read_back(table, tuple(LEAVES), nesting)
+        if source == "pandas" and nesting != "bare":  # which has what JSON stands for: values of several kinds, as text
+            at = [*LEAVES].index("JSON")
+            texts_of_values = [text and json.loads(text) for text in table.column(at).to_pylist()]
+            found["JSON"] = expected["JSON"] if texts_of_values == [row[at] for row in result.to_rows()] else ["other"]
         wrong |= {(source, leaf): (found[leaf], texts) for leaf, texts in expected.items() if found[leaf] != texts}
     where = "bare" if nesting == "bare" else "nested"
     for name, leaf, at in OTHERWISE:

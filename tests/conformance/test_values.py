@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import decimal
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from nbtools.memory.tables import TableFolder
 from nbtools.sql import SqlSession
 from nbtools.sql.pages.conditions import condition_of
 from nbtools.sql.pages.pager import Arrangement, Pager
+from nbtools.sql.results.texts import as_read
 from tests.conformance.leaves import LEAVES, NESTINGS, query, read_back, texts_of
 
 pytestmark = pytest.mark.broad
@@ -77,7 +79,46 @@ def test_a_frame_holds_each_value(session: SqlSession, nesting: str) -> None:
         cells = [None if value is None or (value != value) is True else value for value in column.tolist()]  # noqa: PLR0124
         found[leaf] = [str(_plain(value)) for value in cells]
         expected[leaf] = [str(_plain(value)) for value in table.column(f"c{at}").to_pylist()]
+    if nesting != "bare":  # inside of others JSON is what it stands for
+        expected["JSON"] = [str(_plain(value)) for value in _documents(nesting)]
     assert not _differences("frame", nesting, found, expected)
+
+
+def _documents(nesting: str) -> list[Any]:
+    texts = [row[0] for row in duckdb.sql(f"SELECT to_json(c0) FROM ({query(nesting, ('JSON',))})").fetchall()]
+    values = [None if text is None else json.loads(text) for text in texts]
+    return [[*value.items()] if nesting == "map" and value else value for value in values]
+
+
+@pytest.mark.parametrize("nesting", [name for name in NESTINGS if name != "bare"])
+@pytest.mark.parametrize("other", ["1", "'01'::BIT"])
+def test_json_inside_of_others_is_what_it_stands_for(session: SqlSession, nesting: str, other: str) -> None:
+    result = session.query(f"SELECT c0, {other} AS b FROM ({query(nesting, ('JSON',))})")
+    expected = json.dumps(_documents(nesting))
+    assert json.dumps([row[0] for row in result.to_rows()]) == expected
+    assert json.dumps([row[0] for row in result.rows.to_tuples()]) == expected
+    with session.open_pages(f"({query(nesting, ('JSON',))})") as pages:
+        pages.finish()
+        kind, texts = pages.source.types[1], [row[0] for row in pages.cells(0, 3, [1])]
+        read = [cell if cell is None or isinstance(cell, str) else cell[0] for cell in as_read(texts, kind)]
+        for found in [pages.record(at, [1])[0] for at in range(3)], [cell and json.loads(cell) for cell in read]:
+            values = [[*each.items()] if nesting == "map" and each else each for each in found]
+            assert json.dumps(values) == expected or "NULL" in kind  # of which the copy has texts
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a":1,"a":2}', '{"a":1,"a":2}'),
+        ("0.12345678901234567890123", "0.12345678901234567890123"),
+        ("1e999999999", "1e999999999"),
+        ("1e-999999999", "1e-999999999"),
+        ("2.5", 2.5),
+        ("123456789012345678901234567890", 123456789012345678901234567890),
+    ],
+)
+def test_a_document_that_python_would_change_is_its_text(session: SqlSession, text: str, value: Any) -> None:
+    assert session.query(f"SELECT ['{text}'::JSON] AS l").to_rows() == [[[value]]]
 
 
 def _plain(value: Any) -> Any:

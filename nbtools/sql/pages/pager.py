@@ -21,7 +21,7 @@ from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.pages.conditions import zone_of
 from nbtools.sql.pages.header_profile import ColumnFacts, count_values, profile_column
 from nbtools.sql.pages.source import ROW, AskedSource, ClosedSource, CopiedSource, FrameSource, TableSource
-from nbtools.sql.results.texts import SHOWN, Kind, kind_of, without_midnights
+from nbtools.sql.results.texts import SHOWN, Kind, documents_in, kind_of, without_midnights
 from nbtools.sql.verdict.duckdb.parser import stopped_by_person
 from nbtools.texts.sql_quotes import quote_identifier
 
@@ -185,7 +185,11 @@ class Pager(ClosedAtEnd):
         named = ", ".join(quote_identifier(self.source.columns[index]) for index in columns)
         with self._cursor("pages") as cursor:
             relation, number = self.source.relation(cursor), self.row_number(position)
-            return list(cursor.execute(f"SELECT {named} FROM {relation} WHERE {ROW} = {number}").fetchone())
+            values = cursor.execute(f"SELECT {named} FROM {relation} WHERE {ROW} = {number}").fetchone()
+        changes = [documents_in(self.source.types[index]) for index in columns]
+        pairs = zip(changes, values, strict=True)
+        # What Parquet has no type for is a text in the copy.
+        return [change(value) if change and isinstance(value, list | dict) else value for change, value in pairs]
 
     def row_number(self, position: int) -> int:
         """Return the number of a row in the source, given where it stands now."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import queue
 import re
@@ -26,7 +25,7 @@ from typing import Any, BinaryIO
 
 from nbtools.errors import Cancelled, NbtoolsError
 from nbtools.ground.lazy import duckdb, pa
-from nbtools.sql.results.rows import unique_names
+from nbtools.sql.results.rows import noted_types, unique_names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 # One row group of DuckDB: smaller parts are put together, because each costs a call of Python.
@@ -35,7 +34,6 @@ _PART_BYTES = 32_000_000
 _WAITING = 3
 _LOOK_S = 0.1
 _END_S = 5.0  # that a copy has to end when Python does
-_NOTE = b"nbtools.types"
 _COPIES = {"csv": "FORMAT csv, HEADER", "json": "FORMAT json, ARRAY true", "parquet": "FORMAT parquet"}
 _NESTED = re.compile(r"\[|\b(STRUCT|MAP|UNION|VARIANT)\b")
 # Python, Arrow and DuckDB write the same text for these, and the same JSON.
@@ -264,7 +262,7 @@ class EngineCopy:
                 connection.execute("SET enable_progress_bar = false")
                 kinds = [str(row[1]) for row in connection.execute("DESCRIBE no_rows").fetchall()]
                 names = list(self._schema.names)
-                for at, kind in enumerate(json.loads((self._schema.metadata or {}).get(_NOTE, b"[]"))):
+                for at, kind in enumerate(noted_types(self._schema)):
                     if _LOST.search(kind):
                         names[at], kinds[at] = f"CAST({names[at]} AS {kind})", kind
                 selected = _select_list(names, self._columns, kinds, self._form)
@@ -274,17 +272,6 @@ class EngineCopy:
             self._failed = OSError(str(exc).rpartition(": ")[2].strip() or str(exc))
         except BaseException as exc:
             self._failed = exc
-
-
-def types_note(kinds: Sequence[str]) -> dict[bytes, bytes]:
-    """Return the metadata of a table of Arrow whose columns have these types of DuckDB."""
-    return {_NOTE: json.dumps(list(kinds)).encode()}
-
-
-def json_columns(schema: Any) -> frozenset[int]:
-    """Return the places of the columns whose texts are JSON, by the types that `types_note` tells."""
-    kinds = json.loads((schema.metadata or {}).get(_NOTE, b"[]"))
-    return frozenset(at for at, kind in enumerate(kinds) if kind == "JSON")
 
 
 def _copy_text(query: str, path: str, form: str) -> str:

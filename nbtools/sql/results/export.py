@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 
 from nbtools.errors import Cancelled, InvalidArguments, LimitExceeded, NbtoolsError, SqlFailed
 from nbtools.ground.lazy import need, pa
-from nbtools.sql.results.engine_copy import EngineCopy, json_columns, place_of
+from nbtools.sql.results.engine_copy import EngineCopy, place_of
 from nbtools.sql.results.moments import has_part
-from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
+from nbtools.sql.results.rows import ArrowRows, ResultRows, noted_types, unique_names
 from nbtools.sql.results.texts import jsonable, text_of
 from nbtools.texts.visible import counted
 
@@ -127,7 +127,8 @@ class _Json(_Writer):
 
     def take(self, columns: tuple[str, ...], rows: ResultRows) -> None:
         names = unique_names(columns)
-        parts = json_columns(rows.table.schema) if isinstance(rows, ArrowRows) else frozenset()
+        kinds = noted_types(rows.table.schema) if isinstance(rows, ArrowRows) else []
+        parts = {at for at, kind in enumerate(kinds) if kind == "JSON"}
         for row in rows.to_lists():
             texts = (
                 value if at in parts and value is not None else json.dumps(value, ensure_ascii=False)

@@ -7,7 +7,8 @@ round them, as the nullable forms. Lists, maps and structs are Python's, but for
 dates and timestamps and the time 24:00:00, which neither Python nor pandas has, stand as text among the others; Arrow
 and polars get a column of texts then. A month of an interval counts 30 days, a year twelve of them. Decimals of
 which a float would lose digits stay `decimal.Decimal`. `to_lists` keeps what JSON can keep exactly and writes the rest
-as text.
+as text. A column of JSON is the text of its documents; inside of lists, maps and structs a document is what it stands
+for, but for Arrow and polars, which have no type for values of any kind.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import functools
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from nbtools.ground.lazy import has, need, np, pa, pc, pd
 from nbtools.sql.results.moments import has_part, is_list, python_values, special_times, texts_of, type_with, with_texts
-from nbtools.sql.results.texts import jsonable, text_of
+from nbtools.sql.results.texts import documents_in, jsonable, text_of
 
+_NOTE = b"nbtools.types"
 DATE = "datetime64[ms]"
 TIMESTAMP = "datetime64[us]"
 # No type of pandas: such a column becomes floats, or stays as it is where they would lose digits.
@@ -75,6 +78,16 @@ def unique_names(names: Iterable[str]) -> list[str]:
     return list(unique_ones)
 
 
+def types_note(kinds: Sequence[str]) -> dict[bytes, bytes]:
+    """Return the metadata of a table of Arrow whose columns have these types of DuckDB."""
+    return {_NOTE: json.dumps(list(kinds)).encode()}
+
+
+def noted_types(schema: Any) -> list[str]:
+    """Return the types of DuckDB that the metadata of a table of Arrow tells; none where it tells none."""
+    return list(json.loads((schema.metadata or {}).get(_NOTE, b"[]")))
+
+
 def join_parts(columns: Sequence[str], parts: Sequence[ResultRows]) -> ResultRows:
     """Return the rows of several parts of one result."""
     if parts and isinstance(parts[0], ArrowRows):
@@ -114,7 +127,8 @@ class ArrowRows:
             kind = field.type
             if kind.id in _ids_kept() and not table.column(index).null_count:
                 continue
-            exact = _exact_column(table.column(index))
+            exact = self._with_documents(index)
+            exact = _exact_column(table.column(index)) if exact is None else pd.Series(exact, dtype=object)
             exact = _exact_nested(table.column(index)) if exact is None else exact
             exact = _exact_times(table.column(index)) if exact is None else exact
             if exact is None and (pa.types.is_interval(kind) or pa.types.is_union(kind)):
@@ -148,12 +162,29 @@ class ArrowRows:
 
     def to_tuples(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python's values; see `ResultRows`."""
-        return list(zip(*map(python_values, self.table.columns), strict=True))
+        return list(zip(*map(self.values, range(self.table.num_columns)), strict=True))
+
+    def values(self, at: int) -> list[Any]:
+        """Return the values of a column as Python has them."""
+        documents = self._with_documents(at)
+        return python_values(self.table.column(at)) if documents is None else documents
+
+    def _with_documents(self, at: int) -> list[Any] | None:
+        """Return the values of a column that has JSON inside of lists, maps or structs; `None` for any other."""
+        change = documents_in(self._kinds[at]) if self._kinds else None
+        if change is None:
+            return None
+        return [value if value is None else change(value) for value in python_values(self.table.column(at))]
+
+    @functools.cached_property
+    def _kinds(self) -> list[str]:
+        return noted_types(self.table.schema)
 
     def to_lists(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
         """Copy rows as lists of JSON values."""
         part = self.table.slice(start, None if stop is None else max(0, stop - start))
-        columns = [_json_column(part.column(index)) for index in range(part.num_columns)]
+        rows = ArrowRows(part)
+        columns = [_json_column(rows, index) for index in range(part.num_columns)]
         return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -229,14 +260,15 @@ def _whole_dtype(least: int, greatest: int, *, has_gaps: bool) -> str:
     return "object"
 
 
-def _json_column(column: Any) -> list[Any]:
+def _json_column(rows: ArrowRows, at: int) -> list[Any]:
+    column = rows.table.column(at)
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind):
         return list(column.to_pylist())
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         # Arrow writes every moment, Python's datetime only the years 1 to 9999.
         return texts_of(column)
-    return list(map(jsonable, python_values(column)))
+    return list(map(jsonable, rows.values(at)))
 
 
 class PythonRows:

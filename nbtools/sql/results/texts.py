@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import decimal
+import functools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from nbtools.ground.lazy import duckdb
 from nbtools.sql.results.moments import short_time
 from nbtools.texts.visible import visible
 
@@ -43,6 +45,7 @@ _DIGITS = 15
 _DEEP = re.compile(r"(?:struct|map|union|list)\b|.*\[\d*\]\Z", re.IGNORECASE | re.DOTALL)
 _TOKENS = re.compile(r"('(?:[^'\\]|\\.)*')|([{}\[\],:=])|([^{}\[\],:=']+)", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_MOST_ZEROS = 400  # of a number inside of JSON
 _MOST_DECIMALS = 6  # that others are filled up to
 
 
@@ -148,6 +151,67 @@ def jsonable(value: Any) -> Any:
     return text_of(value)
 
 
+@functools.lru_cache(maxsize=1_000)
+def documents_in(kind: str) -> Callable[[Any], Any] | None:
+    """Return what puts documents of JSON inside of a value of a type of DuckDB, which has texts; `None` for no change.
+
+    A column of JSON itself stays the text of its documents.
+
+    Examples
+    --------
+    >>> documents_in("JSON[]")(['"a"', "1", None]), documents_in("JSON")
+    (['a', 1, None], None)
+    """
+    if kind == "JSON" or "JSON" not in kind:
+        return None
+    with contextlib.suppress(duckdb.Error):  # a type that only the database has
+        return _documents_of(duckdb.sqltype(kind))
+    return None
+
+
+def _documents_of(kind: Any) -> Callable[[Any], Any] | None:
+    form = kind.id
+    if str(kind) == "JSON":
+        return document
+    if form not in {"list", "array", "struct", "map"}:
+        return None
+    children = [pair for pair in kind.children if pair[0] not in {"size", "key"}]
+    parts = {name: inner for name, child in children if (inner := _documents_of(child)) is not None}
+
+    def part(name: str, value: Any) -> Any:
+        return parts[name](value) if value is not None and name in parts else value
+
+    def change(value: Any) -> Any:
+        if form == "struct":
+            return {name: part(name, each) for name, each in value.items()}
+        if form == "map":
+            pairs = [(key, part("value", each)) for key, each in dict(value).items()]
+            return dict(pairs) if isinstance(value, dict) else pairs
+        return [part("child", each) for each in value]
+
+    return change if parts else None
+
+
+def document(text: str) -> Any:
+    """Return what a text of JSON stands for; the text itself where Python would lose a part of it."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(text, parse_float=_exact_float, object_pairs_hook=_of_pairs)
+    return text
+
+
+def _exact_float(digits: str) -> float | decimal.Decimal:
+    exact = decimal.Decimal(digits)
+    if abs(exact.adjusted()) > _MOST_ZEROS:
+        raise ValueError("written out, it has too many zeros")
+    return float(digits) if decimal.Decimal(repr(float(digits))) == exact else exact
+
+
+def _of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > len(dict(pairs)):
+        raise ValueError("a key occurs twice")
+    return dict(pairs)
+
+
 def _number(value: decimal.Decimal) -> int | float | str:
     if not value.is_finite():
         return str(value)
@@ -209,9 +273,11 @@ def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
     ([('288819.0', '288818.9999999999')], [('one⏎two', 'one\ntwo'), 'three'])
     >>> as_read(["5614.880000000001", "12.5"], "DECIMAL(18,12)")
     ['5614.880000000001', '12.5']
+    >>> as_read(["['\"a\"', 1, '{\"b\": 2}']"], "JSON[]")[0][0], as_read(['[["a", 1]]'], "JSON[][]")
+    ('["a", 1, {"b": 2}]', ['[["a", 1]]'])
     """
     if _DEEP.match(kind):
-        return [text if text is None or (form := _json_form(text)) is None else (form, text) for text in texts]
+        return [text if text is None or (form := _json_form(text, kind)) is None else (form, text) for text in texts]
     if not _FLOAT.fullmatch(kind):
         return [text if text is None or "\n" not in text else (text.replace("\n", "⏎"), text) for text in texts]
     short = [None if text is None else _without_noise(text) for text in texts]
@@ -225,8 +291,10 @@ def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
     ]
 
 
-def _json_form(text: str) -> str | None:
+def _json_form(text: str, kind: str) -> str | None:
     """Return the JSON of a nested value as DuckDB writes it; `None` where it is JSON already, or was cut."""
+    if _is_json(text):
+        return None
     parts: list[str] = []
     for quoted, sign, bare in _TOKENS.findall(text):
         word = bare.strip()
@@ -239,12 +307,17 @@ def _json_form(text: str) -> str | None:
             parts.append(word.replace("NULL", "null"))
         elif word or quoted:
             inside = re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL) if quoted else word
-            parts.append(json.dumps(inside, ensure_ascii=False))
+            is_document = "JSON" in kind and inside.startswith(('"', "{", "[", "null")) and _is_json(inside)
+            parts.append(inside if is_document else json.dumps(inside, ensure_ascii=False))
     form = "".join(parts)
+    return form if _is_json(form) else None
+
+
+def _is_json(text: str) -> bool:
     with contextlib.suppress(ValueError, RecursionError):
-        json.loads(form)
-        return None if form == text or '"' in text[:2] else form
-    return None
+        json.loads(text)
+        return True
+    return False
 
 
 def _is_fixed(text: str) -> bool:

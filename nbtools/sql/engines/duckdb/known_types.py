@@ -115,10 +115,22 @@ def _converted(column: Any) -> Any:
         try:
             with duckdb.connect() as connection:
                 connection.execute("SET arrow_lossless_conversion = true")
-                return connection.from_df(column.to_frame("x")).to_arrow_table().column(0)
+                array = connection.from_df(column.to_frame("x")).to_arrow_table().column(0)
+            if sum(map(_texts_in, array.to_pylist())) > sum(map(_texts_in, column.tolist())):
+                raise OverflowError("it would make texts of some")
+            return array
         except (duckdb.Error, OverflowError) as exc:
             what = f"the column {column.name} contains objects that SQL has no type for: {exc}"
             raise SqlInvalid(what, hint="Leave it out, or make it text: .astype(str).", tried="running SQL") from None
+
+
+def _texts_in(value: Any) -> int:
+    """Return how many texts are inside of lists and dictionaries; keys are none of them."""
+    if isinstance(value, dict):
+        return sum(map(_texts_in, value.values()))
+    if isinstance(value, tuple) and len(value) == 2:  # of a map
+        return _texts_in(value[1])
+    return sum(map(_texts_in, value)) if isinstance(value, list | tuple) else isinstance(value, str)
 
 
 def _is_odd(kind: Any) -> bool:
@@ -224,7 +236,7 @@ def _exact_objects(column: Any) -> Any:
     items = [each for value in dicts for each in value.values()]
     parts = pa.array(items)
     if not dicts or not _have_all_keys(items, parts.type):
-        raise pa.ArrowInvalid("nested dictionaries have different keys")
+        raise pa.ArrowInvalid("dictionaries inside of others have different keys")
     pairs = [None if value is None else list(value.items()) for value in values]
     return pa.array(pairs, pa.map_(pa.string(), parts.type))
 

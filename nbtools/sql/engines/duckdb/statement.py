@@ -12,8 +12,9 @@ from nbtools.sql.engines.duckdb.tuples import BATCH, ZONED, read_plain
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.fetch import read_arrow
 from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
-from nbtools.sql.results.engine_copy import query_around, types_note
-from nbtools.sql.results.rows import ArrowRows, PythonRows
+from nbtools.sql.results.engine_copy import query_around
+from nbtools.sql.results.rows import ArrowRows, PythonRows, types_note
+from nbtools.sql.results.texts import documents_in
 from nbtools.sql.verdict import guards
 
 _LARGE_BATCH = 16_384
@@ -76,9 +77,8 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
     text = query_around(statement.query, ", ".join(cells), len(kinds)) if is_cast else statement.query
     reader = cursor._submit(text, values, "stream", batch).arrow_reader()  # noqa: SLF001 - see `_bind`
     try:
-        table, cut = read_arrow(
-            reader, request, control, names if is_cast else None, None if copy is None else types_note(kinds)
-        )
+        note = types_note(kinds) if copy is not None or any(map(documents_in, kinds)) else None
+        table, cut = read_arrow(reader, request, control, names if is_cast else None, note)
     finally:
         with contextlib.suppress(Exception):
             reader.close()

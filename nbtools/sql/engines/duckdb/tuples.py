@@ -18,6 +18,7 @@ from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.results.engine_copy import query_around
 from nbtools.sql.results.moments import from_text
 from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
+from nbtools.sql.results.texts import document
 from nbtools.texts.sql_quotes import quote_identifier
 
 # One vector of DuckDB. Small batches keep the reader close to the caps: many values of any length may be huge.
@@ -104,6 +105,8 @@ def _as_text(kind: str) -> _AsText | None:
 
 
 def _inside(kind: Any) -> _AsText | None:
+    if str(kind) == "JSON":
+        return _AsText("JSON", lambda text: text if text is None else document(text))
     if _MOMENT.fullmatch(str(kind)):
         return _AsText("VARCHAR", from_text)
     if kind.id == "map":

@@ -39,6 +39,7 @@ from nbtools.sql.files.first_bytes import FirstBytes, has_gaps, look_at
 from nbtools.sql.files.json import broken_line, read_objects
 from nbtools.sql.files.numbers import ways_to_numbers
 from nbtools.sql.files.options import OptionsOfFile, sheet_names, values_of
+from nbtools.sql.files.parquet import durations_in
 from nbtools.sql.files.several import MOST_HEADERS, LeftOut, footers, left_out, mismatch_hint
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.edits import TextEdit, origin, rewrite
@@ -197,6 +198,9 @@ class TextFiles:
         paths = {name: path for name in verdict.files if (path := self._path(name)) is not None}
         stamps = {path: stamp_of(path) for path in paths.values()} | dict(begun.stamps if begun else {})
         is_plain = begun is None or not begun.edits
+        for name, path in paths.items():
+            if name.lower().endswith(".parquet"):
+                notes += [FileNote(name, note) for note in durations_in(path)]
         for call in calls:
             if call.form != "workbook":
                 reading = self._reading(

@@ -102,6 +102,7 @@ def open_pager(
             # A Parquet file knows how many rows it has and finds each of them; all else is copied to one.
             if (quoted or name) and len(files) == 1 and files[0].suffix.lower() == ".parquet":
                 opened_source: TableSource = ParquetSource.from_file(files[0], cursor)
+                opened_source.notes = tuple(notes)
             else:
                 query, target = f"SELECT * FROM {source}", folder / "rows.parquet"
                 # Files of which there is so little were looked at whole.

@@ -36,7 +36,7 @@ from nbtools.sql.frames import Frames, as_lookup
 from nbtools.sql.pages.pager import Pager
 from nbtools.sql.preparation import Preparation, Prepared
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
-from nbtools.sql.results.engine_copy import FileCopy, parquet_limits, texts_of
+from nbtools.sql.results.engine_copy import FileCopy, changes_of, parquet_limits
 from nbtools.sql.results.export import FORMS, RowSink, Written
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.suggestions import hint_for, names_behind
@@ -256,8 +256,7 @@ class SqlSession(ClosedAtEnd):
             if not sink.parts and (copy is None or copy.rows is None):
                 sink(result.columns, result.rows)
         count = Written(sink.rows if copy is None or copy.rows is None else copy.rows)
-        texts = texts_of(copy, result.columns, result.types)
-        count.notes, count.files = (*map(str, result.notes), *sink.notes(), *texts), result.files
+        count.notes, count.files = (*map(str, result.notes), *sink.notes(), *changes_of(copy, result)), result.files
         return count
 
     async def aexplain(
@@ -494,6 +493,7 @@ class SqlSession(ClosedAtEnd):
             notes=(*ready.notes, *(() if ready.reading is None else ready.reading.changes())),
             rows=fetched.rows,
             sql=ready.verdict.sql,
+            zone=ready.request.zone,
             isolated=isinstance(engine, IsolatedEngine),
             connection=None if call.connection is None else mask_url(call.connection),
         )

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 
 from nbtools.errors import Cancelled, NbtoolsError
 from nbtools.ground.lazy import duckdb, pa
+from nbtools.sql.results.result import QueryResult
 from nbtools.sql.results.rows import noted_types, unique_names
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
@@ -49,6 +50,10 @@ _NO_PARQUET = re.compile(
 # Of these a text does not tell all, or cannot be read again.
 _ONE_WAY = re.compile(r"\b(?:UNION|VARIANT|GEOMETRY|TIME WITH TIME ZONE|NULL)\b")
 _WIDE = re.compile(r"\bU?HUGEINT\b")
+_NO_WORD = {
+    "csv": re.compile(r"\[|\b(?:STRUCT|MAP|UNION)\(|\b(?:BLOB|GEOMETRY|VARIANT)\b"),
+    "json": re.compile(r"\bMAP\(|\b(?:BLOB|GEOMETRY)\b"),
+}
 _ENUM = re.compile(r"\bENUM\((?:'(?:[^']|'')*'(?:, )?)*\)")
 _TOO_WIDE = re.compile(r"Could not cast value (-?\d+) to DECIMAL\(38,0\)")
 
@@ -135,12 +140,22 @@ class FileCopy:
         return [cell_of(f"c{at}", kind, self.form, is_alone=len(types) == 1) for at, kind in enumerate(types)]
 
 
-def texts_of(copy: FileCopy | None, columns: Sequence[str], types: Sequence[str]) -> Iterator[str]:
-    """Give a phrase for each column that a Parquet file has as another type, often text, because it lacks its own."""
-    for name, kind in zip(columns, types, strict=True) if copy is not None and copy.form == "parquet" else ():
-        own = _ENUM.sub("text", cell_of("c", kind, "parquet", is_alone=False)[1]).replace("VARCHAR", "text")
-        if kind != "NULL" and own != kind.replace("VARCHAR", "text"):
-            yield f"{name}: written as {own}, because Parquet has no type {_ENUM.sub('ENUM', kind)}"
+def changes_of(copy: FileCopy | None, result: QueryResult) -> Iterator[str]:
+    """Give a phrase for each column of a result that a file has as another type, because its form has no such one."""
+    form = "" if copy is None else copy.form
+    for name, kind in zip(result.columns, result.types, strict=True) if form else ():
+        if form == "parquet":
+            own = _ENUM.sub("VARCHAR", cell_of("c", kind, form, is_alone=False)[1]) if kind != "NULL" else kind
+        else:
+            nested = "object" if form == "json" else "JSON"
+            own = next(
+                (nested if "(" in odd or odd == "[" else "VARCHAR" for odd in _NO_WORD[form].findall(kind)), kind
+            )
+        if own != kind:
+            what, named = own.replace("VARCHAR", "text"), form.title() if form == "parquet" else form.upper()
+            yield f"{name}: written as {what}, because {named} has no type {_ENUM.sub('ENUM', kind)}"
+        if form == "parquet" and result.zone not in {None, "UTC"} and "TIMESTAMP WITH TIME ZONE" in kind:
+            yield f"{name}: written in UTC, because Parquet keeps no time zone such as {result.zone}"
 
 
 @contextlib.contextmanager

@@ -35,6 +35,7 @@ _FIRST_YEAR = 1900  # which has a day too many there
 _WIDEST, _FITTED = 60, 1_000  # characters of a column, and rows that say how wide it is
 _CUT = ("moment", "cut to the millisecond, as Excel does")
 _AS_TEXT = ("value", "written as text, which sums of Excel skip: it has no such number or moment")
+_AS_JSON = ("value", "written as JSON, because a cell of Excel has no lists")
 _EMPTY, _SPECIAL = '""', re.compile('[",\r\n]')
 _NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
@@ -252,6 +253,7 @@ class _Workbook(_Writer):
                 f"row {self._rows - 1:,} of {self._columns[at]!r} has {what}, which a cell of Excel cannot hold.",
                 hint=f"Change it in the query, such as {change}, or write a .csv or .parquet file.",
             )
+        self._changes[at, *_AS_JSON] += isinstance(value, list | tuple | dict)
         self._changes[at, *_AS_TEXT] += isinstance(
             value, int | float | decimal.Decimal | dt.date | dt.time | dt.timedelta
         )

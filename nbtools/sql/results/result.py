@@ -64,6 +64,8 @@ class QueryResult(KnowsOtherWords):
         What is to be told of how files were read.
     sql
         The text that ran, with placeholders; it differs from what was written when it was transpiled.
+    zone
+        The time zone that all moments of its frames have; `None` where they have several or none.
     isolated
         Whether it ran in the worker process.
     connection
@@ -88,6 +90,7 @@ class QueryResult(KnowsOtherWords):
     cut_by: Literal["rows", "bytes"] | None = None
     notes: tuple[FileNote, ...] = ()
     sql: str = dataclasses.field(default="", repr=False)
+    zone: str | None = None
     isolated: bool = False
     connection: str | None = None
 

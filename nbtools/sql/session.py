@@ -388,7 +388,7 @@ class SqlSession(ClosedAtEnd):
         files = [path for name in filter(texts.is_single, named) if (path := self._preparation.readable(name))]
         names = [connection, *map(self._engines.name_in, ready.verdict.tables)]
         databases = [path for name in names if name for path in self._engines.files_of(name)]
-        is_changed = watch([*files, *databases, *ready.stamps], ready.request.frames, self._frames)
+        is_changed = watch([*files, *databases, *ready.stamps], named, ready.request.frames, self._frames)
         if connection or ready.request.catalogs:
             first = call.asking(max_rows=HEAD)
             head = run(self._supervise(call, functools.partial(self._answer, first), None, control))

@@ -58,7 +58,8 @@ _OF_OBJECTS = (
     " sample_size = -1 examines all"
 )
 _MOST_FILES = MOST_HEADERS  # whose first bytes are looked at, and whose skipped lines are told one by one
-_MOST_WATCHED = 1_000  # whose changes are told
+MOST_WATCHED = 1_000
+"""Files of a pattern whose changes are told."""
 _SHOWN = 200  # letters of an error in a note
 _LINE = re.compile(r"in line (\d+)")
 _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json", "has duplicate key": "json"}
@@ -338,7 +339,7 @@ class TextFiles:
             control.check()
             return CallReading()  # The query itself says what is wrong with the file, and where it stands in the text.
         if stamps is not None and [file.name for file in files] != [*call.paths]:
-            watched = (file.path for file in files[:_MOST_WATCHED])
+            watched = (file.path for file in files[:MOST_WATCHED])
             stamps |= {path: stamp_of(path) for path in watched if path is not None and path not in stamps}
         identity = (call.function, call.files, call.names_files, *call.options.items())
         key = (identity, tuple((file.name, file.identity) for file in files), most_bytes, isolated)

@@ -6,6 +6,8 @@ import atexit
 import contextlib
 import dataclasses
 import functools
+import glob
+import itertools
 import os
 import re
 import shutil
@@ -21,10 +23,11 @@ from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.zones import common_zone, types_of, zones_of
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.files.calls import PATTERN
 from nbtools.sql.files.cells import SMALL_BYTES
 from nbtools.sql.files.csv import PACKED
 from nbtools.sql.files.dictionary import meanings_of
-from nbtools.sql.files.reading import TextReading
+from nbtools.sql.files.reading import MOST_WATCHED, TextReading
 from nbtools.sql.pages.comparing import memory_for
 from nbtools.sql.pages.pager import Pager, watched
 from nbtools.sql.pages.source import AskedSource, CopiedSource, FrameSource, ParquetSource, TableSource
@@ -170,24 +173,37 @@ def _folder_of_pages(process: int) -> Path:
     return folder
 
 
-def watch(files: Sequence[Path], frames: Iterable[str], lookup: Callable[[str], Any] | None) -> Callable[[], bool]:
+def watch(
+    files: Sequence[Path], names: Iterable[str], frames: Iterable[str], lookup: Callable[[str], Any] | None
+) -> Callable[[], bool]:
     """Return what tells whether files are not as they are now, or names stand for other frames.
 
     Parameters
     ----------
     files
         Those that are read, of databases too.
+    names
+        Of files, as queries and views write them: those that a pattern finds are watched, and new ones among them.
     frames
         Their names; what changes inside of a frame cannot be seen.
     lookup
         Returns the notebook's variable of a name at any time.
     """
-    stamps = [stamp_of(path) for path in files]
-    look = lookup or dict[str, Any]().get
+    patterns = [name for name in names if PATTERN.search(name) and "://" not in name]
+    # Below all folders there may be so many others that to look for new ones takes long.
+    always = [*map(str, files), *(path for name in patterns if "**" in name for path in _files_of(name))]
+    flat = [name for name in patterns if "**" not in name]
+
+    def stamps() -> dict[str, tuple[int, int, int]]:
+        return {path: stamp_of(path) for path in (*always, *(path for name in flat for path in _files_of(name)))}
+
+    before, look = stamps(), lookup or dict[str, Any]().get
     seen = {name: frame for name in frames if (frame := look(name)) is not None}
-    return lambda: (
-        [stamp_of(path) for path in files] != stamps or any(look(name) is not frame for name, frame in seen.items())
-    )
+    return lambda: stamps() != before or any(look(name) is not frame for name, frame in seen.items())
+
+
+def _files_of(pattern: str) -> list[str]:
+    return list(itertools.islice(glob.iglob(pattern, recursive=True), MOST_WATCHED))  # noqa: PTH207 - of any folder
 
 
 def _with_room(options: EngineOptions) -> EngineOptions:

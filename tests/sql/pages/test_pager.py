@@ -380,6 +380,28 @@ def test_why_a_column_has_its_type_is_told_once(tmp_path: Any, cell: str) -> Non
         assert note.text.startswith("a: text, because 1 cell is not ")
 
 
+@pytest.mark.parametrize("pattern", ["*.csv", "?.csv", "**/*.csv"])
+@pytest.mark.parametrize("source", ["view", "(FROM view)", "(FROM '{}')"])
+def test_a_change_of_files_behind_a_pattern_is_noticed(tmp_path: Any, pattern: str, source: str) -> None:
+    file, files = tmp_path / "a.csv", tmp_path / pattern
+    file.write_text("a\n1\n")
+    with duckdb.connect(tmp_path / "own.duckdb") as database:
+        database.execute(f"CREATE VIEW view AS FROM read_csv('{files}')")
+    url = f"duckdb:///{tmp_path}/own.duckdb" if "view" in source else None
+    with (
+        SqlSession(allowed_paths=[tmp_path]) as session,
+        session.open_pages(source.format(files), connection=url) as pages,
+    ):
+        assert not pages.is_changed()
+        file.write_text("a\n1\n2\n")
+        assert pages.is_changed()
+        if "**" not in pattern:
+            with session.open_pages(source.format(files), connection=url) as again:
+                assert not again.is_changed()
+                (tmp_path / "b.csv").write_text("a\n1\n")
+                assert again.is_changed()
+
+
 def test_a_table_of_a_connection_is_read_once_for_its_first_rows_and_all(tmp_path: Any) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "a.sqlite")) as database:
         database.executescript("CREATE VIEW t AS SELECT random() AS a;")

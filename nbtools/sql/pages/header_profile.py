@@ -11,6 +11,7 @@ import datetime as dt
 from typing import Any
 
 from nbtools.sql.pages.conditions import moment
+from nbtools.sql.results.moments import short_time
 from nbtools.sql.results.texts import Kind, spell
 from nbtools.texts.sql_quotes import quote_identifier
 
@@ -19,6 +20,7 @@ _SAMPLE = 200_000
 _SEED = 24  # so that the same rows are drawn again
 _BINS = 24
 _TOP = 6
+_SECOND_US = 1_000_000
 _LISTED = 200
 _LABEL = 120
 
@@ -109,7 +111,7 @@ def profile_column(
     bins = _bins(cursor, values, kind, zone) if kind in {"number", "time"} else ()
     if bins and zone is not None:
         # As the cells are: DuckDB would write them in the zone of this machine.
-        facts |= {"least": _moment_text(bins[0][0], zone), "greatest": _moment_text(bins[-1][1], zone)}
+        facts |= {"least": _edge(bins[0][0], 0.0, kind, zone), "greatest": _edge(bins[-1][1], 0.0, kind, zone)}
     top = () if bins else _most_frequent(cursor, values)
     return ColumnFacts(**facts, bins=bins, top=top)
 
@@ -188,8 +190,8 @@ def _bins(cursor: Any, values: str, kind: Kind, zone: str | None) -> tuple[tuple
     count = min(_BINS, max(int(kinds), 1))
     width = (high - low) / count
     if not 0 < width < float("inf"):
-        return ((low, high, total, _edge(low, kind, zone)),)
-    if kind == "number" and are_whole and high - low < _BINS * _BINS:
+        return ((low, high, total, _edge(low, 0.0, kind, zone)),)
+    if are_whole and high - low < _BINS * _BINS:
         # As many whole numbers in each: with 19 of 20, one bar would be twice as high as the others.
         width = (high - low) // _BINS + 1
         count = int((high - low) // width) + 1
@@ -201,7 +203,7 @@ def _bins(cursor: Any, values: str, kind: Kind, zone: str | None) -> tuple[tuple
     )
     edges = [*(low + width * index for index in range(count)), high]
     return tuple(
-        (edges[index], edges[index + 1], int(counts.get(index, 0)), _edge(edges[index], kind, zone))
+        (edges[index], edges[index + 1], int(counts.get(index, 0)), _edge(edges[index], width, kind, zone))
         for index in range(count)
     )
 
@@ -214,10 +216,11 @@ def _most_frequent(cursor: Any, values: str) -> tuple[tuple[str, int], ...]:
     return tuple((spell(str(text), _LABEL), int(number)) for text, number in counted)
 
 
-def _edge(value: float, kind: Kind, zone: str | None) -> str:
-    return f"{value:.6g}" if kind == "number" else _moment_text(value, zone)
-
-
-def _moment_text(value: float, zone: str | None) -> str:
+def _edge(value: float, width: float, kind: Kind, zone: str | None) -> str:
+    """Return how the edge of a bin is written, with so many digits that it differs from the next one."""
+    if kind == "number":
+        return f"{value:.{6 if width > abs(value) * 1e-5 else 15}g}"
     instant = moment(value, zone)
-    return str(instant.date()) if instant.time() == dt.time() else instant.isoformat(sep=" ", timespec="seconds")
+    if instant.time() == dt.time():
+        return str(instant.date())
+    return short_time(str(instant.replace(microsecond=0) if width >= _SECOND_US else instant))

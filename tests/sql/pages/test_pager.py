@@ -371,6 +371,16 @@ def test_a_change_of_a_file_behind_a_view_is_noticed(tmp_path: Any, source: str,
         assert pages.is_changed()
 
 
+@pytest.mark.parametrize(
+    "value", ["1 + 1e-13 * i", "1e-12 * i", "'2024-01-01'::timestamp + to_microseconds(i)", "1e9 + i", "i"]
+)
+def test_the_edges_of_bins_differ_where_their_values_do(value: str) -> None:
+    with SqlSession() as session, session.open_pages(f"(SELECT {value} AS x FROM range(1, 20) AS t(i))") as pages:
+        pages.finish()
+        edges = [text for *_, text in pages.profile(0, exact=True).bins]
+        assert len({*edges}) == len(edges) > 9
+
+
 @pytest.mark.parametrize("cell", ["1", "2024-01-31", "true"])
 def test_why_a_column_has_its_type_is_told_once(tmp_path: Any, cell: str) -> None:
     (tmp_path / "a.csv").write_text("a,b\n" + f"{cell},x\n" * 60_000 + "odd,x\n")

@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -355,7 +355,7 @@ class TextFiles:
         size = sum(file.size * (_PACKED if PACKED.search(file.name) else 1) for file in files)
         is_open = not is_parquet and DECIDED.isdisjoint(call.options)
         try:
-            decided = CallReading() if is_parquet else self._decided(opened, size, most_bytes, ask)
+            decided = _of_parquet(files, paths) if is_parquet else self._decided(opened, size, most_bytes, ask)
             phrase = self.name(_left_out(opened, ask, self.words if size <= most_bytes else ()).phrase)
             decided = decided._replace(notes=(*filter(None, [phrase]), *decided.notes))
         except NbtoolsError as exc:
@@ -519,6 +519,12 @@ class TextFiles:
             phrases = oddities(call, opened.names[:_MOST_FILES], ask, words, content=content, is_whole=is_whole)
             reading = reading._replace(notes=(*filter(None, [what]), *map(self.name, phrases), *reading.notes))
         return reading
+
+
+def _of_parquet(files: Sequence[_File], named: Collection[str]) -> CallReading:
+    """Return what the first of several files says of the columns; files that are named have their own notes."""
+    first = [file.path for file in files[:1] if file.path is not None and file.name not in named]
+    return CallReading(notes=durations_in(first[0]) if first else ())
 
 
 def _left_out(opened: _Opened, ask: Ask, words: Sequence[str]) -> LeftOut:

@@ -44,6 +44,8 @@ def test_a_duration_that_is_a_whole_number_is_told_with_the_way(session: SqlSess
         assert (note.file, name) == ("x.parquet", "d")
         way = rest.partition("; ")[2].removesuffix(" makes intervals of them")
         assert session.query(f"SELECT CAST({way} AS VARCHAR) FROM 'x.parquet'").to_rows() == [["24:00:00"]]
+    several = [session.query(f"FROM {source}").notes for source in ("'*.parquet'", "read_parquet(['x.parquet'])")]
+    assert [[each.text for each in notes] for notes in several] == [[note.text]] * 2
     with session.open_pages("'x.parquet'") as pages:
         assert pages.source.notes == (note,)
 

@@ -12,6 +12,7 @@ the server fails at once, where pyspark would try for ten minutes.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import itertools
@@ -119,8 +120,11 @@ class SparkEngine(QueriesAlone):
         with self._lock:
             if self._client is None:
                 self._client = self._new_client()
-                # Also at the end of a program: later its own finalizer waits for a thread that has been ended.
                 self._end = weakref.finalize(self, self._client.close)
+                # At the end of a program, its own finalizer waits for a thread that has been ended, and one that is
+                # registered before gRPC's own end comes after it and waits as well.
+                self._end.atexit = False
+                atexit.register(self._end)
             return self._client
 
     def _new_client(self) -> Any:
@@ -194,6 +198,7 @@ class SparkEngine(QueriesAlone):
             if self._client is not None and self._client is client:
                 self._client = None
                 self._end.detach()
+                atexit.unregister(self._end)
 
     def _give_up(self, client: Any) -> None:
         """Wait for nothing more from a server that does not answer."""
@@ -233,6 +238,7 @@ class SparkEngine(QueriesAlone):
             client, self._client = self._client, None
         if client is not None:
             self._end()
+            atexit.unregister(self._end)
 
 
 class _BatchReader:

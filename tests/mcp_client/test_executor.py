@@ -46,6 +46,12 @@ async def call_tool(ctx, params):
         os._exit(1)
     if params.name == "fail":
         return t.CallToolResult(content=[t.TextContent(type="text", text="it broke")], is_error=True)
+    if given.get("x") == "links":
+        note = t.TextResourceContents(uri="note://1", text="a note")
+        sound = t.BlobResourceContents(uri="note://2", blob="AAAA")
+        content = [t.EmbeddedResource(type="resource", resource=each) for each in (note, sound)]
+        link = t.ResourceLink(type="resource_link", name="report", uri="file:///r.csv")
+        return t.CallToolResult(content=[link, *content], structured_content={"given": given})
     picture = t.ImageContent(type="image", data="iVBORw0KGgo=", mime_type="image/png")
     text = t.TextContent(type="text", text=f"{params.name}: {given}")
     return t.CallToolResult(content=[text, picture], structured_content={"given": given})
@@ -100,6 +106,10 @@ def test_a_call_brings_text_data_and_pictures(outside):
     assert result.data == {"given": {"x": "hi"}}
     assert result.text == "echo: {'x': 'hi'}"
     assert result.artifacts[0].mime == "image/png"
+
+
+def test_links_and_notes_of_an_answer_are_text(outside):
+    assert call(outside, "other__echo", {"x": "links"}).text == "report: file:///r.csv\na note\nnote://2"
 
 
 def test_an_argument_of_any_name_reaches_the_server(outside):

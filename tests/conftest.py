@@ -267,7 +267,7 @@ def is_running(pid: int) -> bool:
 
 
 KILLS = int(os.environ.get("TEST_KILLS", "6"))
-"""How often tests kill something at a random moment; ``TEST_KILLS=20`` looks more closely."""
+"""How often tests kill something, at a random moment or in turn; ``TEST_KILLS=20`` looks more closely."""
 
 _NOBODY = 65534
 

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.conftest import wait_until
+from tests.conftest import KILLS, wait_until
 
 pytestmark = [
     pytest.mark.processes,
@@ -238,8 +238,8 @@ def test_a_folder_that_was_removed_is_told_in_a_line(served: Served) -> None:
 
 @pytest.mark.races
 @pytest.mark.slow
-def test_twenty_kills_in_mid_call_are_told_and_stop_no_later_call(served: Served) -> None:
-    for number in range(20):
+def test_kills_in_mid_call_are_told_and_stop_no_later_call(served: Served) -> None:
+    for number in range(KILLS):
         process, script = served.begin_script(f"kill{number}")
         running = [child for child in served.server.children() if child.status() != psutil.STATUS_ZOMBIE]
         (command,) = running

@@ -21,7 +21,7 @@ import pytest
 from nbtools.jupyter.extension import _load_libraries_ahead
 from nbtools.kernels import Kernels
 from nbtools.kernels.forked.warm_client import LAST_SCRIPT
-from tests.conftest import wait_until
+from tests.conftest import KILLS, wait_until
 
 pytestmark = [
     pytest.mark.own_zygote,
@@ -447,10 +447,10 @@ def test_a_notebook_has_the_libraries_loaded_where_scripts_were_run_before(
 
 
 @pytest.mark.slow
-def test_twenty_kills_in_mid_script_end_no_script_and_stop_no_later_one(
+def test_kills_in_mid_script_end_no_script_and_stop_no_later_one(
     owner: Callable[..., Owner], home: Path, tmp_path: Path
 ) -> None:
-    for number in range(20):
+    for number in range(KILLS):
         one, go, on = owner(), tmp_path / f"go{number}", tmp_path / f"on{number}"
         one.begin(f"import os\nopen({str(on)!r}, 'w').write(str(os.getpid()))\n{_wait_for(go)}\nprint('done')")
         script = psutil.Process(int(wait_until(lambda on=on: on.exists() and on.read_text())))

@@ -11,13 +11,15 @@ from typing import Any, TextIO
 
 # Controls but for the ends of lines and tabs, and what changes the direction of writing.
 _DRIVES = re.compile(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_JOINERS, _LATIN = "\u200c\u200d", "\u024f"
 _GOES_ON = "  ┊ "
 _LONGEST_WORD = 12
 # Letters and marks that count as printable and show nothing: fillers, joiners, selectors of variants.
+_SELECTS = re.compile("[\u180b-\u180d\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 
-def visible(text: str, *, lines: bool = False) -> str:
+def visible(text: str, *, lines: bool = False, signs: bool = False) -> str:
     r"""Return a text in which every control, escape, bidirectional, zero-width or blank character is spelled out.
 
     Parameters
@@ -26,19 +28,28 @@ def visible(text: str, *, lines: bool = False) -> str:
         What someone else wrote.
     lines
         Whether line ends and tabs stay what they are.
+    signs
+        Whether a sign beyond Latin letters keeps its variant and its joiner, which emoji and many scripts are written
+        with; they hide nothing there, but where a text is a command they could.
 
     Examples
     --------
     >>> visible("a\x1b[2K\u202eb"), visible("a\nb"), visible("a\nb", lines=True)
     ('a<U+001B>[2K<U+202E>b', 'a<U+000A>b', 'a\nb')
+    >>> visible("❤\ufe0f a\ufe0f", signs=True)
+    '❤️ a<U+FE0F>'
     """
     unescaped = "\n\t" if lines else ""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        char if char in unescaped or (char.isprintable() and not _BLANK.match(char)) else f"<U+{ord(char):04X}>"
-        for char in text
-    )
+    shown, room = [], 0  # for a variant and a joiner (2), or for a joiner alone
+    for char in text:
+        part = (2 if _SELECTS.match(char) else int(char in _JOINERS)) if signs else 0
+        is_seen = char in unescaped or (char.isprintable() and not _BLANK.match(char))
+        is_kept = part <= room if part else is_seen
+        room = (part - 1 if part else 2 * (char > _LATIN)) if is_kept else 0
+        shown.append(char if is_kept else f"<U+{ord(char):04X}>")
+    return "".join(shown)
 
 
 def harmless(text: str) -> str:
@@ -91,7 +102,7 @@ class ShownStream:
 def brief(value: Any, longest: int = 80) -> str:
     """Return a value on one line, as text or JSON, cut to a number of characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    flat = visible(" ".join(text.split()))
+    flat = visible(" ".join(text.split()), signs=True)
     return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
 
 

@@ -13,6 +13,7 @@ from nbtools.contract.approval.gate import AskTerminal
 from nbtools.ground import aio
 from nbtools.jupyter.display.blocks import Card, Table
 from nbtools.mcp_server import make_server
+from nbtools.sql.results.texts import spell
 from nbtools.texts.visible import visible
 
 # A cursor that goes up and rewrites the line, text from right to left, a character of no width, one that looks empty.
@@ -87,6 +88,20 @@ def test_in_a_notebook() -> None:
 )
 def test_what_cannot_be_seen_is_spelled_out(text: str, lines: bool, shown: str) -> None:
     assert visible(text, lines=lines) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        *((text, text) for text in ("❤\ufe0f", "👨\u200d👩\u200d👧", "❤\ufe0f\u200d🔥", "می\u200cخواهم", "葛\U000e0100")),
+        ("n\ufe0fe\u200d", "n<U+FE0F>e<U+200D>"),
+        ("❤\ufe0f\ufe0f\u200d\u200d", "❤\ufe0f<U+FE0F><U+200D><U+200D>"),
+        ("\ufe0f \u200d❤\u200b\ufe0f", "<U+FE0F> <U+200D>❤<U+200B><U+FE0F>"),
+    ],
+)
+def test_a_cell_keeps_what_a_sign_is_written_with(text: str, shown: str) -> None:
+    assert spell(text) == shown
+    assert "<U+" in visible(text)
 
 
 DRIVING = "\x1b]0.title\x07\x1b[2J\x9b2J\u202e\u2066\u200f"

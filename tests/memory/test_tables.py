@@ -224,10 +224,13 @@ def test_a_table_comes_back_as_it_was_or_is_refused_when_it_is_saved(tmp_path: P
             tables.pack(table, "x")
         assert not [*tmp_path.glob("*")]
         return
+    if isinstance(table, pd.DataFrame):
+        table.attrs["unit"] = "mg"
     note = tables.pack(table, "x")
     back = tables.unpack(note)
     assert difference(table, back) is None
     if isinstance(table, pd.DataFrame):
+        assert back.attrs == table.attrs
         size, _, names = in_words(note).partition(": ")
         assert size == f"table, {len(table):,} \N{MULTIPLICATION SIGN} {table.shape[1]:,}"
         assert names == ", ".join(map(str, table.columns)) or table.columns.nlevels > 1

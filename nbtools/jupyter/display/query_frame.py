@@ -39,10 +39,11 @@ class QueryFrame(pd.DataFrame):
         A slice that a view made of this one would look for its own footer and view.
         """
         frame = pd.DataFrame(self)
-        for at, name in self.attrs.get("whole", {}).items():
-            # Someone may have changed it; and beyond that size it is not exact.
-            column = frame.iloc[:, at] if list(frame)[at : at + 1] == [name] else pd.Series(dtype=object)
-            if column.dtype.kind == "f" and ((column.abs() < _EXACT) & (column % 1 == 0) | column.isna()).all():
+        whole, names, types = self.attrs.get("whole", {}), list(frame), list(frame.dtypes)
+        # Someone may have changed it; and beyond that size it is not exact.
+        for at in (at for at, name in whole.items() if names[at : at + 1] == [name] and types[at].kind == "f"):
+            column = frame.iloc[:, at]
+            if ((column.abs() < _EXACT) & (column % 1 == 0) | column.isna()).all():
                 frame.isetitem(at, column.astype("Int64"))
         return frame
 

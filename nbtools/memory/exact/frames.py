@@ -50,6 +50,7 @@ def exact_table(frame: Any) -> Any:
         "of": str(frame.columns.dtype),
         "range": span,
         "index": to_json(list(index.names)),
+        "attrs": to_json(dict(frame.attrs)),
     }
     notes_of = {_EXACT: json.dumps(texts).encode()}
     return _with_step(pa.Table.from_arrays(arrays, names=names).replace_schema_metadata(notes_of), index)
@@ -145,6 +146,7 @@ def _restored_frame(table: Any, texts: Any) -> Any:
         frame.index = pd.Index(levels[0]).rename(index[0])
     else:
         frame.index = pd.MultiIndex.from_arrays(levels, names=index)
+    frame.attrs = from_json(texts.get("attrs", {}))  # which tables of before have not
     return frame
 
 

@@ -561,6 +561,9 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "") -
     row = ask(f"SELECT *, {search} {source}" if search else source)[0]
     (delim, quote, escape, new_line, comment), (skip, header, columns, date, moment) = row[:5], row[5:10]
     has_telling, has_quotes = row[-1] if search else (True, True)
+    if skip and comment != "(empty)" and "comment" not in {*call.options, *more}:
+        # Lines before the header that begin with the mark are counted among the skipped ones too, and as many rows go.
+        return _look(call, ask, {**more, "comment": quote_text(comment)}, search)
     marks = {"delim": delim, "quote": quote, "escape": escape, "comment": comment}
     form = {name: quote_text("" if mark == "(empty)" else mark) for name, mark in marks.items()}
     is_overlooked = has_quotes and form["quote"] == quote_text("")

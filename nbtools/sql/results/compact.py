@@ -6,8 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nbtools.sql.results.texts import text_of, type_name
-from nbtools.texts.visible import harmless
+from nbtools.sql.results.texts import cell_text, type_name
 
 # Characters of a cell, about thirty tokens: enough to tell what it is.
 _CELL = 120
@@ -78,7 +77,8 @@ def _type(kind: str) -> str:
 
 
 def _line(row: Sequence[Any], width: int) -> str:
-    return " | ".join(_cell("NULL" if value is None else harmless(text_of(value)), width) for value in row)
+    texts = (cell_text(value, None) for value in row)
+    return " | ".join(_cell("NULL" if text is None else text, width) for text in texts)
 
 
 def _cell(text: str, width: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from nbtools.ground.lazy import duckdb, has
 from nbtools.sql.results.compact import compact
 from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
-from nbtools.sql.results.texts import as_read, kind_of, text_of
+from nbtools.sql.results.texts import as_read, cell_text, kind_of
 from nbtools.texts import html_parts
 from nbtools.texts.other_words import KnowsOtherWords
 from nbtools.texts.visible import harmless
@@ -213,10 +213,7 @@ class QueryResult(KnowsOtherWords):
     def _repr_html_(self) -> str:
         """Show the first rows as a table with the footer below."""
         rows = self.rows.to_lists(0, _SHOWN_ROWS)
-        texts = [
-            [None if value is None else harmless(text_of(value)) for value in column]
-            for column in zip(*rows, strict=True)
-        ]
+        texts = [[cell_text(value, None) for value in column] for column in zip(*rows, strict=True)]
         read = [as_read(column, kind) for column, kind in zip(texts, self.types, strict=False)]
         cut = "" if len(rows) == self.row_count else f"the first {len(rows)} are shown · "
         numbers = [index for index, kind in enumerate(self.types) if kind_of(kind) == "number"]

@@ -99,7 +99,7 @@ def cell_text(value: Any, longest: int | None = SHOWN) -> str | None:
 def spell(text: str, longest: int | None = SHOWN) -> str:
     """Return a text whose controls are spelled out; one that is longer than `longest` characters ends in ``…``."""
     cut = text if longest is None or len(text) <= longest else f"{text[:longest]}…"
-    return visible(cut, lines=True)
+    return visible(cut, lines=True, signs=True)
 
 
 def text_of(value: Any) -> str:

@@ -28,6 +28,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlSess
         ("d,x\n31.12.2023,1\n02.12.2023,2\n", None),
         ("d,x\n02/02/2023,1\n", None),
         ("a,b\n3,4\n#5,z\n6,7\n", "without lines that begin with '#'"),
+        ("# lab\n# mg\na,b\nx,1.5\ny,<0.1\nz,2.5\n", "without lines that begin with '#'"),
         ("id;n\n1;1.234\n2;950\n", "n: . read as the decimal sign"),
         ("id;n\n1;1.234\n2;950.5\n", None),
         ("id;n;x\n1;1.234;0.25\n", None),

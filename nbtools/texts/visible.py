@@ -42,14 +42,14 @@ def visible(text: str, *, lines: bool = False, signs: bool = False) -> str:
     unescaped = "\n\t" if lines else ""
     if text.isascii() and text.isprintable():
         return text
-    shown, room = [], 0  # for a variant and a joiner (2), or for a joiner alone
+    chars, room = [], 0  # for a variant and a joiner (2), or for a joiner alone
     for char in text:
         part = (2 if _SELECTS.match(char) else int(char in _JOINERS)) if signs else 0
         is_seen = char in unescaped or (char.isprintable() and not _BLANK.match(char))
         is_kept = part <= room if part else is_seen
         room = (part - 1 if part else 2 * (char > _LATIN)) if is_kept else 0
-        shown.append(char if is_kept else f"<U+{ord(char):04X}>")
-    return "".join(shown)
+        chars.append(char if is_kept else f"<U+{ord(char):04X}>")
+    return "".join(chars)
 
 
 def harmless(text: str) -> str:

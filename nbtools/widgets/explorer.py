@@ -588,6 +588,7 @@ def _title(shape: Shape) -> str:
         return " and ".join(labels)
     if groups := groups_of(shape):
         return f"{_title(groups.rows)} by {', '.join(groups.keys)}"
-    is_query = source[:1] + source[-1:] == "()"
-    source = file_in(source) or (source[1:-1] if is_query else source)
+    ends = source[:1] + source[-1:]
+    is_enclosed = ends == "()" or (ends == '""' and source.count('"') == len(ends))
+    source = file_in(source) or (source[1:-1] if is_enclosed else source)
     return source if len(source) < 80 else f"{source[:79]}…"

@@ -209,7 +209,9 @@ def test_what_can_be_chosen_is_offered_as_sql_writes_it(workbench: Any, front_en
         "resources: [{path: x.csv, schema: {fields: [{name: day, description: Of sale}]}}]"
     )
     assert view.ask("described", source="'deep/x.csv'") == [("day", "date", "Of sale")]
-    frame = front_end(workbench.explore(pd.DataFrame({"n": [1]}))).ask("sources")[0]
+    explorer = workbench.explore(pd.DataFrame({"n": [1]}))
+    assert explorer.title == "frame"
+    frame = front_end(explorer).ask("sources")[0]
     assert frame == {"name": '"frame"', "columns": [("n", "bigint")]}
 
 

@@ -42,7 +42,7 @@ class AgentRun(KnowsOtherWords):
     """
 
     def __init__(self, record: RunRecord) -> None:
-        self._record = record
+        self.record = record
         self._lock = threading.Lock()
         self._events: list[AgentEvent] = []
         self._takers: list[Callable[[AgentEvent | None], None]] = []
@@ -54,19 +54,14 @@ class AgentRun(KnowsOtherWords):
     # -- what it is ----------------------------------------------------------------------------------------------------
 
     @property
-    def record(self) -> RunRecord:
-        """The stored record of the run."""
-        return self._record
-
-    @property
     def run_id(self) -> str:
         """Its id."""
-        return self._record.run_id
+        return self.record.run_id
 
     @property
     def conversation_id(self) -> str:
         """The conversation that it belongs to."""
-        return self._record.conversation_id
+        return self.record.conversation_id
 
     @property
     def state(self) -> str:
@@ -75,57 +70,57 @@ class AgentRun(KnowsOtherWords):
         It is ``incomplete`` where the model's answer was cut, broke off or is empty, ``refused`` where the model would
         not answer, and ``interrupted`` where the process that ran it is gone.
         """
-        return self._record.state
+        return self.record.state
 
     @property
     def model(self) -> str:
         """The model that answered."""
-        return self._record.model
+        return self.record.model
 
     @property
     def seen(self) -> Label:
         """The label of what its model has seen, and so of its answer."""
-        return Label.of(self._record.options.seen)
+        return Label.of(self.record.options.seen)
 
     @property
     def label(self) -> str:
         """``scripted (no LLM)`` where a script played the model, else empty."""
-        return self._record.label
+        return self.record.label
 
     @property
     def is_plan(self) -> bool:
         """Whether it ends with a plan, having changed nothing."""
-        return self._record.options.plan
+        return self.record.options.plan
 
     @property
     def prompt(self) -> str:
         """What was asked."""
-        return self._record.prompt
+        return self.record.prompt
 
     @property
     def text(self) -> str:
         """The answer, or the part of it that existed when the run stopped."""
-        return self._record.text
+        return self.record.text
 
     @property
     def value(self) -> Any:
         """The answer by the schema, where one was given."""
-        return self._record.value
+        return self.record.value
 
     @property
     def usage(self) -> dict[str, Any]:
         """Steps, tool calls, tokens, seconds, and US dollars where the price is known, else `None`."""
-        return self._record.ledger.counts()
+        return self.record.ledger.counts()
 
     @property
     def pending(self) -> tuple[PendingApproval, ...]:
         """The calls that wait for an answer, which ``wb.agent.resume`` takes."""
-        return tuple(PendingApproval(**item) for item in self._record.pending)
+        return tuple(PendingApproval(**item) for item in self.record.pending)
 
     @property
     def error(self) -> ErrorInfo | None:
         """Why it failed, reached a budget or has an incomplete answer; `None` otherwise."""
-        return None if self._record.error is None else ErrorInfo(**self._record.error)
+        return None if self.record.error is None else ErrorInfo(**self.record.error)
 
     @property
     def events(self) -> tuple[AgentEvent, ...]:

@@ -148,10 +148,10 @@ def _read_rest(arguments: argparse.Namespace, workflow: Workflow) -> tuple[dict[
 
 def _read_inputs(options: Mapping[str, Any], values: Mapping[str, str], workflow: Workflow) -> dict[str, Any]:
     """Return the inputs that are given by ``--input`` and by their own options."""
-    from nbtools.workflow.driver.definition import input_value
+    from nbtools.workflow.driver.definition import input_values
 
     inputs = {**dict(pair(word, "--input ") for word in options.get("input", ())), **values}
-    return {name: input_value(name, text, workflow.inputs.get(name, {})) for name, text in inputs.items()}
+    return input_values(inputs, workflow)
 
 
 class _Later(Nobody):

@@ -16,7 +16,7 @@ from typing import Any
 from nbtools.errors import FileMissing, InvalidArguments, ParseError, PathNotAllowed
 from nbtools.ground.folder import Folder
 from nbtools.ground.lazy import duckdb, pd
-from nbtools.memory.records import Limits, MemoryRecord, Scope, check_key, check_tags, encode_value, make_scope
+from nbtools.memory.records import STORED, Limits, MemoryRecord, Scope, check_key, check_tags, encode_value, make_scope
 from nbtools.memory.repository import Change, Query, Repository
 from nbtools.texts.sql_quotes import quote_text
 
@@ -24,8 +24,6 @@ from nbtools.texts.sql_quotes import quote_text
 _BATCH = 500
 # So many keys of what an import replaced are told.
 _NAMED = 5
-_COLUMNS = ["agent_id", "workflow_id", "node_id", "key", "value", "tags", "created_at", "updated_at", "expires_at"]
-_COLUMNS += ["version"]
 _CALL_COLUMNS = ["call_id", "run_id", "parent_id", "tool", "caller", "arguments", "ok", "code", "started_at"]
 _CALL_COLUMNS += ["duration_s", "artifacts"]
 
@@ -222,11 +220,11 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with duckdb.connect(":memory:") as connection:
         try:
             # Times travel as text: DuckDB would want another package for aware datetimes.
-            chosen = ", ".join(f"strftime({n}, '%Y-%m-%dT%H:%M:%S.%f')" if n.endswith("_at") else n for n in _COLUMNS)
+            chosen = ", ".join(f"strftime({n}, '%Y-%m-%dT%H:%M:%S.%f')" if n.endswith("_at") else n for n in STORED)
             connection.execute("SET timezone = 'UTC'")
             rows = connection.execute(f"SELECT {chosen} FROM read_parquet({quote_text(str(path))})").fetchall()
         except duckdb.Error as exc:
             raise ParseError(f"{path.name} is not an export of a memory: {exc}") from None
     for number, row in enumerate(rows, 1):
-        record = dict(zip(_COLUMNS, row, strict=True))
+        record = dict(zip(STORED, row, strict=True))
         yield f"row {number} of {path.name}", record | {"value": json.loads(record["value"])}

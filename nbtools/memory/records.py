@@ -51,6 +51,10 @@ _WAYS = {
     "bytes": ".hex() turns it into text",
 }
 OWN = "nbtools."
+_IDS = ("agent_id", "workflow_id", "node_id")
+STORED = (*_IDS, "key", "value", "tags", "created_at", "updated_at", "expires_at", "version")
+"""The fields of a record that leave the store, in the order in which files of an export have them."""
+_ABSENT: dict[str, Any] = dict.fromkeys(("workflow_id", "node_id", "tags", "expires_at"))
 _SHOWN, _SHOWN_HTML = 200, 10_000  # characters of a value in the two forms
 # A longer one is nearly always a mistake of the unit: milliseconds for seconds.
 _MAX_TTL = 100 * 366 * 86400.0
@@ -148,19 +152,9 @@ class MemoryRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values; times are ISO 8601 in UTC."""
-        return {
-            "id": self.id,
-            "agent_id": self.agent_id,
-            "workflow_id": self.workflow_id,
-            "node_id": self.node_id,
-            "key": self.key,
-            "value": self.value,
-            "tags": list(self.tags),
-            "created_at": self.created_at.isoformat(),
-            "updated_at": self.updated_at.isoformat(),
-            "expires_at": self.expires_at.isoformat() if self.expires_at else None,
-            "version": self.version,
-        }
+        fields = {name: getattr(self, name) for name in STORED}
+        moments = {name: value.isoformat() for name, value in fields.items() if isinstance(value, datetime)}
+        return {"id": self.id, **fields, "tags": list(self.tags), **moments}
 
     def __repr__(self) -> str:
         text = repr(self.value) if isinstance(self.value, str | int | float | None) else brief(self.value, _SHOWN)
@@ -180,19 +174,11 @@ class MemoryRecord:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MemoryRecord:
         """Build a record from what `to_dict` returned."""
-        expires = data.get("expires_at")
-        return cls(
-            agent_id=data["agent_id"],
-            workflow_id=data.get("workflow_id"),
-            node_id=data.get("node_id"),
-            key=data["key"],
-            value=data["value"],
-            tags=tuple(data.get("tags") or ()),
-            created_at=_moment(data["created_at"]),
-            updated_at=_moment(data["updated_at"]),
-            expires_at=_moment(expires) if expires else None,
-            version=int(data["version"]),
-        )
+        values = {**_ABSENT, **data}
+        fields = {name: values[name] for name in STORED} | {"tags": tuple(values["tags"] or ())}
+        moments = {name: _moment(values[name]) for name in ("created_at", "updated_at")}
+        expires = _moment(values["expires_at"]) if values["expires_at"] else None
+        return cls(**{**fields, **moments, "expires_at": expires, "version": int(values["version"])})
 
 
 def escape_part(part: str) -> str:

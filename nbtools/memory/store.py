@@ -417,18 +417,12 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         # Of the ids given here alone: this store's own may be those of a narrower level.
         if scope is None:
             scope = "node" if node_id else "workflow" if workflow_id else self.scope.name
-        mine = self._ids
-        return AgentMemory(
-            self.repository,
-            agent_id=mine[0] if agent_id is None else agent_id,
-            workflow_id=mine[1] if workflow_id is None else workflow_id,
-            node_id=mine[2] if node_id is None else node_id,
-            scope=scope,
-            limits=self.limits,
-            embed=self.embed,
-            holders=self.holders,
-            tables=self.tables,
-        )
+        agent, workflow, node = self._ids
+        agent = agent if agent_id is None else agent_id
+        ids = agent, workflow if workflow_id is None else workflow_id, node if node_id is None else node_id
+        other = self.over(self.repository)
+        other.__dict__.update(scope=make_scope(*ids, scope=scope), _ids=ids)
+        return other
 
     def over(self, repository: Repository) -> AgentMemory:
         """Return the same memory over a repository that stands before this one's, which stays its owner's to close."""

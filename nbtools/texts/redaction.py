@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbtools.texts import secret_values
@@ -169,7 +169,7 @@ def _mask_named(line: str) -> str:
 # -- environments
 
 
-def scrub_environment(environment: Mapping[str, str], *, keep: Iterable[str] = ()) -> dict[str, str]:
+def scrub_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without secrets, and without the doors to services that hold some.
 
     Dropped are names that are secret or may be, values that look like a key or hold a password in a URL, and the
@@ -179,16 +179,13 @@ def scrub_environment(environment: Mapping[str, str], *, keep: Iterable[str] = (
     ----------
     environment
         The variables to look through; the mapping is not changed.
-    keep
-        Names that stay whatever they look like.
 
     Examples
     --------
     >>> scrub_environment({"PATH": "/bin", "OPENAI_API_KEY": "sk-1", "DATABASE_URL": "postgres://me:pw@host/db"})
     {'PATH': '/bin'}
     """
-    exempt = frozenset(keep)
-    return {name: value for name, value in environment.items() if name in exempt or not _is_secret(name, value)}
+    return {name: value for name, value in environment.items() if not _is_secret(name, value)}
 
 
 @functools.lru_cache(maxsize=1_024)  # each kernel is given the same variables

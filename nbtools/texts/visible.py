@@ -148,19 +148,20 @@ def wrapped(text: str, width: int | None = None) -> str:
 def _parts(line: str, most: int) -> list[str]:
     parts, used, part = [], 0, ""
     for char in line:
-        columns = _columns(char)
+        columns = width_of(char)
         if used + columns > most:
             # Between words, where there is a word to keep whole.
             head, _, word = part.rpartition(" ")
             is_word = 0 < len(word) < _LONGEST_WORD and bool(head.strip()) and char != " "
             parts.append(head if is_word else part)
             part = _GOES_ON + (word if is_word else "")
-            used = len(_GOES_ON) + (_columns(word) if is_word else 0)
+            used = len(_GOES_ON) + (width_of(word) if is_word else 0)
         used, part = used + columns, part + char
     return [*parts, part]
 
 
-def _columns(text: str) -> int:
+def width_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
     wide, over = (unicodedata.east_asian_width(char) in "WF" for char in text), map(unicodedata.combining, text)
     return len(text) + sum(wide) - sum(map(bool, over))
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from nbtools.errors import CODES, ConfigInvalid, InvalidArguments, did_you_mean, nearest
 from nbtools.texts.other_words import hint_for
-from nbtools.texts.visible import harmless
+from nbtools.texts.visible import harmless, width_of
 
 _SHOWN = 110
 _SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -121,7 +120,7 @@ class WorkflowFinding:
         start = max(0, self.column - 1 - _SHOWN // 2) if len(text) > _SHOWN else 0
         line, before = text[start : start + _SHOWN], text[start : self.column - 1]
         room = max(1, min(self.width, len(line) - len(before)))
-        return f"    {line.rstrip()}\n    {' ' * _columns(before)}{'^' * _columns(line[len(before) :][:room] or ' ')}"
+        return f"    {line.rstrip()}\n    {' ' * width_of(before)}{'^' * width_of(line[len(before) :][:room] or ' ')}"
 
     def __str__(self) -> str:
         """Return ``file:line:column: CODE message``, the line, and a caret."""
@@ -132,11 +131,6 @@ class WorkflowFinding:
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as JSON has it."""
         return {**dataclasses.asdict(self), "level": self.level}
-
-
-def _columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)
 
 
 def allowed(name: str, names_there: Iterable[str], what: str) -> str:
@@ -177,8 +171,8 @@ class Report:
         """Whether the workflow can be run: nothing was found but warnings."""
         return not any(finding.level == "error" for finding in self.findings)
 
-    def raise_for_errors(self) -> None:
-        """Raise the errors as one.
+    def raise_for_errors(self) -> Report:
+        """Return the report, or raise its errors as one.
 
         Raises
         ------
@@ -193,6 +187,7 @@ class Report:
                 tried=f"validating {self.path}",
                 data={"findings": [finding.to_dict() for finding in errors]},
             )
+        return self
 
     def to_text(self, form: str = "text") -> str:
         """Return the report as ``text``, ``json``, ``github`` or ``sarif``; empty text when nothing was found."""

@@ -100,9 +100,7 @@ def workflow_tool(
     ConfigInvalid
         The workflow has mistakes.
     """
-    report = validate(path)
-    report.raise_for_errors()
-    workflow: spec.Workflow = report.workflow
+    workflow: spec.Workflow = validate(path).raise_for_errors().workflow
 
     async def call(*, ctx: Context, **inputs: Any) -> Output[dict[str, Any]]:
         def show(event: RunEvent) -> None:

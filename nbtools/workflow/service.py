@@ -106,9 +106,7 @@ class Workflows(KnowsOtherWords):
         """Return what is known of a workflow without mistakes, and its source: that of a notebook is one step."""
         # A notebook becomes a workflow of one step, so that there is one kind of run to resume, show and report.
         source = as_workflow(source, inputs)
-        report = self.validate(source)
-        report.raise_for_errors()
-        return report, source
+        return self.validate(source).raise_for_errors(), source
 
     def _order(
         self, source: _Source, inputs: Mapping[str, Any] | None, before: Mapping[str, Any] | None = None

@@ -32,20 +32,13 @@ def _run(request: MagicRequest) -> Any:
 
 def _inputs(request: MagicRequest, definition: Workflow) -> dict[str, Any]:
     """Return the inputs that the line gives, each read as its schema says."""
-    from nbtools.workflow.driver.definition import input_value
+    from nbtools.workflow.driver.definition import input_values
 
-    schemas: Mapping[str, Any] = definition.inputs
-    values: dict[str, Any] = {}
-    for word in request.args.inputs:
-        name, text = pair(word)
-        values[name] = input_value(name, text, schemas.get(name, {}))
-    return values
+    return input_values(dict(map(pair, request.args.inputs)), definition)
 
 
 def _read(request: MagicRequest, source: str) -> Workflow:
-    report = request.session.workbench.workflows.validate(source)
-    report.raise_for_errors()
-    workflow: Workflow = report.workflow
+    workflow: Workflow = request.session.workbench.workflows.validate(source).raise_for_errors().workflow
     return workflow
 
 

@@ -282,11 +282,6 @@ class MemoryEngine:
         """Whether the overlay has grown so large that it should be merged even while someone is asking."""
         return self._unmerged_rows >= _OVERLAY_ROWS or self._unmerged_bytes >= _OVERLAY_BYTES
 
-    @property
-    def seq(self) -> int:
-        """The last sequence number in use."""
-        return self._seq
-
     # -- reading
 
     def newest(self, record_id: str) -> Row | None:

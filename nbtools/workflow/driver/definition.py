@@ -69,8 +69,7 @@ class RunDefinition:
             It does not fit the tools of now.
         """
         # The copy of the run's start, but the tools of now: one that is gone must be told before the first step.
-        report = validate(run.main, host.tools())
-        report.raise_for_errors()
+        report = validate(run.main, host.tools()).raise_for_errors()
         return cls(run.main, report.workflow, host, folder=Path(run.facts["working_folder"]))
 
     @functools.cached_property
@@ -216,8 +215,7 @@ class RunDefinition:
         # Each item of a loop asks for it, and to validate a file takes longer than most steps.
         if node.workflow not in self._inner:
             path = self.path.parent / node.workflow
-            report = validate(path, self._host.tools())
-            report.raise_for_errors()
+            report = validate(path, self._host.tools()).raise_for_errors()
             self._inner[node.workflow] = RunDefinition(path, report.workflow, self._host, folder=self.folder)
         return self._inner[node.workflow]
 
@@ -237,7 +235,12 @@ class RunDefinition:
         return log, True
 
 
-def input_value(name: str, text: str, schema: Mapping[str, Any]) -> Any:
+def input_values(texts: Mapping[str, str], workflow: spec.Workflow) -> dict[str, Any]:
+    """Return the inputs that a line gives as texts, each read as its schema says."""
+    return {name: _input_value(name, text, workflow.inputs.get(name, {})) for name, text in texts.items()}
+
+
+def _input_value(name: str, text: str, schema: Mapping[str, Any]) -> Any:
     """Return the value of an input: JSON, or the text itself where a text fits."""
     kinds = schema.get("type", "string")
     if kinds == "string" or ("enum" in schema and all(isinstance(one, str) for one in schema["enum"])):

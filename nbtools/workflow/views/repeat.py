@@ -134,8 +134,7 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
         """Lay down a run of all nodes so far, in whose log all but one have ended already."""
         content = {**self._workflow, "nodes": [*nodes.values()]}
         self._path.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False), encoding="utf-8")
-        report = validate(self._path, self._host.tools())
-        report.raise_for_errors()
+        report = validate(self._path, self._host.tools()).raise_for_errors()
         inputs = check_inputs(report.workflow, self.inputs)
         order = RunOrder(workflow=report.workflow.name, source=self._path.name, inputs=inputs, files=report.files)
         self._count += 1

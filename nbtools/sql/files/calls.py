@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from nbtools.errors import SqlInvalid
 from nbtools.sql.verdict.guards import Token, scan
@@ -36,8 +35,7 @@ _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 _SHOWS = frozenset({"describe", "desc", "summarize", "show", "table"})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FileCall:
+class FileCall(NamedTuple):
     """A place that reads files of one form.
 
     Attributes
@@ -78,7 +76,7 @@ class FileCall:
     def renamed(self, names: Sequence[str]) -> Self:
         """Return the call with other files."""
         listed = ", ".join(map(quote_text, names))
-        return dataclasses.replace(self, files=f"[{listed}]" if len(names) > 1 else listed)
+        return self._replace(files=f"[{listed}]" if len(names) > 1 else listed)
 
     def text(self, changes: Mapping[str, str], *, function: str = "") -> str:
         """Return the call with further or other options."""
@@ -154,7 +152,7 @@ def find_calls(verdict: Verdict, is_named: Callable[[str], bool] = lambda _: Fal
             calls.append(edit)
     calls = [_apart(call, verdict.sql) for call in calls]
     if "filename" in {token.word for token in tokens}:
-        calls = [dataclasses.replace(call, names_files="filename" not in call.options) for call in calls]
+        calls = [call._replace(names_files="filename" not in call.options) for call in calls]
     return calls
 
 
@@ -162,7 +160,7 @@ def _apart(call: FileCall, sql: str) -> FileCall:
     """Return a call that a word before or behind it, which a quote or bracket ends, does not run into."""
     before, behind = sql[call.start - 1 : call.start], sql[call.end : call.end + 1]
     head = " " * (before.isalnum() or before == "_") + call.head
-    return dataclasses.replace(call, head=head, tail=call.tail + " " * (call.tail != "" and behind.isalnum()))
+    return call._replace(head=head, tail=call.tail + " " * (call.tail != "" and behind.isalnum()))
 
 
 def _index(tokens: list[Token], at: int, paths: tuple[str, ...], starts: list[int]) -> int | None:

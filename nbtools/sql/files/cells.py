@@ -21,11 +21,14 @@ SMALL_BYTES = 100_000
 _FORMS = {"DATE": "%Y-%m-%d", "TIMESTAMP": "%Y-%m-%d %H:%M:%S"}
 # What surely is a value of a type and stays the same one: no code that begins with a zero, no digit that is lost.
 _SURE = {
-    "BIGINT": re.compile(r"[+-]?(?:0|[1-9]\d{0,17})"),
-    "DOUBLE": re.compile(r"[+-]?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:[eE][+-]?\d\d?)?"),
-    "BOOLEAN": re.compile("true|false|t|f", re.IGNORECASE),
-    "TIME": re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?"),
+    "BIGINT": r"[+-]?+(?:0|[1-9]\d{0,17}+)",
+    "DOUBLE": r"[+-]?+(?:0|[1-9]\d{0,14}+)(?:\.\d++)?+(?:[eE][+-]?\d\d?+)?+",
+    "BOOLEAN": "(?i:true|false|t|f)",
+    "TIME": r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?",
 }
+_IS_TRUTH = re.compile(_SURE["BOOLEAN"])
+# Lines of them: a match for each cell takes three times as long.
+_ALL_SURE = {kind: re.compile(rf"(?:(?:{pattern})(?:\n|\Z))*+") for kind, pattern in _SURE.items()}
 GROUPED = r"[+-]?(?:0|[1-9]\d{0,2}(?:\.\d{3})?)"
 """A pattern of floats whose point may stand between thousands."""
 COMMA = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+")
@@ -42,10 +45,11 @@ _LIKELY = {
 _COMMA_OR_WHOLE = r"\s*[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d*)?\s*"
 _FITS = _LIKELY | {COMMA_NUMBER: re.compile(_COMMA_OR_WHOLE)}
 _PLAIN_BYTES = 16_000  # DuckDB is as fast in texts of twice as many
-# A text of nothing but letters, digits, commas and signs of numbers; and what is a value of no other type than text.
-_PLAIN = re.compile(rb"(?:[\w. ,/-]+\n)+[\w. ,/-]*")
+USUAL_MARKS = ",;\t|"
+"""What may stand between cells; the first that a file can be divided by does."""
+# What is a name, and what is a value of no other type than text.
 _NAME = re.compile(r"(?i:(?!(?:[tfyn]|true|false|yes|no|nan?|inf|infinity|epoch|null|none)\b)[a-z_][\w ]*)", re.ASCII)
-_TEXT = re.compile(rf"{_NAME.pattern}|0\d+", re.ASCII)
+_TEXT = re.compile(rf"{_NAME.pattern}|(?i:[a-z_])[\w ]*[,;|&(][\w ,;|&()/-]*|0\d+", re.ASCII)
 _FEWEST, _SHARE = 10, 20  # cells that fit, at least, and of how many one may not
 _LOOKED_AT, _SEARCHED = 2, 4_000  # cells of a column, and bytes of a file, that tell what may fit
 CODE = r"[\w-]*\d[\w-]*|\s*[+-]?0\d.*"
@@ -83,38 +87,64 @@ class Count(NamedTuple):
     strays: Strays | None = None
 
 
+class PlainColumns(NamedTuple):
+    """Names and types of the columns of a very small file, what stands between its cells, and what is in these."""
+
+    types: dict[str, str]
+    mark: str
+    counts: dict[int, Count]
+
+
 @functools.lru_cache(maxsize=1)
-def plain_columns(content: bytes, words: tuple[str, ...]) -> dict[str, str] | None:
-    r"""Return the names and types that DuckDB surely finds in a very small file; `None` where it is to look itself.
+def plain_columns(content: bytes, words: tuple[str, ...]) -> PlainColumns | None:
+    r"""Return what DuckDB surely finds in a very small file; `None` where it is to look itself.
 
-    Its lines have commas alone between cells, and below the names each column holds numbers, or a word.
-
-    Parameters
-    ----------
-    content
-        The file.
-    words
-        What stands for missing values.
+    Its cells hold nothing but letters, digits and signs of numbers, or stand in quotes. One mark stands between all of
+    them, and below the names each column holds numbers, or a word. For the parameters see `count_cells`.
 
     Examples
     --------
-    >>> plain_columns(b"id,name\n1,Ada\n2,N/A\n", ("N/A",)), plain_columns(b"id,day\n1,2024-01-31\n", ())
+    >>> plain_columns(b"id;name\n1;Ada\n2;N/A\n", ("N/A",)).types, plain_columns(b"id,day\n1,2024-01-31\n", ())
     ({'id': 'BIGINT', 'name': 'VARCHAR'}, None)
     """
-    if len(content) > _PLAIN_BYTES or _PLAIN.fullmatch(content) is None:
+    first = content[: content.find(b"\n")].decode(errors="replace")
+    mark = next((mark for mark in USUAL_MARKS if mark in first), "")
+    if not mark or len(content) > _PLAIN_BYTES or _plain_text(mark).fullmatch(content) is None:
         return None
-    header, *rows = _lines(content, ",")
+    header, *rows = _lines(content, mark)
     is_named = all(map(_NAME.fullmatch, header)) and len({name.lower() for name in header}) == len(header) > 1
     if not is_named or {*map(len, rows)} != {len(header)}:
         return None
-    columns = ({*column}.difference(words, [""]) for column in zip(*rows, strict=True))
-    kinds = {name: _plain_type(cells) for name, cells in zip(header, columns, strict=True)}
-    return None if "" in kinds.values() or {*kinds.values()} == {"VARCHAR"} else kinds
+    kinds, counts = dict[str, str](), dict[int, Count]()
+    for at, (name, column) in enumerate(zip(header, zip(*rows, strict=True), strict=True)):
+        cells, missing = _there(column, words)
+        numbers = (kind for kind in ("BIGINT", "DOUBLE") if cells and _are_sure(kind, cells))
+        kinds[name] = next(numbers, "VARCHAR" if any(map(_TEXT.fullmatch, cells)) else "")
+        strays = _strays(cells) if kinds[name] == "VARCHAR" else None
+        counts[at] = Count(0, missing, (), next(iter(cells), None), strays)
+    is_sure = "" not in kinds.values() and {*kinds.values()} != {"VARCHAR"}
+    return PlainColumns(kinds, mark, counts) if is_sure else None
 
 
-def _plain_type(cells: Collection[str]) -> str:
-    numbers = (kind for kind in ("BIGINT", "DOUBLE") if cells and all(map(_SURE[kind].fullmatch, cells)))
-    return next(numbers, "VARCHAR" if any(map(_TEXT.fullmatch, cells)) else "")
+@functools.cache
+def _plain_text(mark: str) -> re.Pattern[bytes]:
+    mark = re.escape(mark)
+    cell = rf'(?:"[\w. {mark}&()/-]++"|[\w. /-]*+)'
+    line = rf"(?!\n){cell}(?:{mark}{cell})*+"
+    return re.compile(rf"(?:{line}\n)++(?:{line})?+".encode())
+
+
+def _there(column: Iterable[str], words: Collection[str]) -> tuple[Counter[str], dict[str, int]]:
+    """Return how many cells of a column are each text that is there, and each of the words for missing ones."""
+    cells = Counter(column)
+    del cells[""]
+    return cells, {word: count for word in words if (count := cells.pop(word, 0))}
+
+
+def _are_sure(kind: str, cells: Collection[str]) -> bool:
+    """Tell whether cells surely are values of a type, and stay the same ones."""
+    lines = "\n".join(cells)
+    return _ALL_SURE[kind].fullmatch(lines) is not None and lines.count("\n") == max(len(cells) - 1, 0)
 
 
 def count_cells(
@@ -139,13 +169,11 @@ def count_cells(
     if rows is None:
         return None
     counts = {}
-    columns = [Counter(column) for column in zip(*rows, strict=True)]
-    for at, cells in enumerate(columns):
-        del cells[""]
-        missing = {word: count for word in words if (count := cells.pop(word, 0))}
+    for at, column in enumerate(zip(*rows, strict=True)):
+        cells, missing = _there(column, words)
         first = next(iter(cells), None)
         if types[at] in {"BOOLEAN", "VARCHAR"}:  # every cell is a text, and nothing but some words a truth value
-            fits = _SURE["BOOLEAN"].fullmatch if types[at] == "BOOLEAN" else bool
+            fits = _IS_TRUTH.fullmatch if types[at] == "BOOLEAN" else bool
             bad = sum(count for cell, count in cells.items() if not fits(cell))
             counts[at] = Count(bad, missing, (), first, _strays(cells) if types[at] == "VARCHAR" else None)
             continue
@@ -223,8 +251,7 @@ def strays_among(kind: str, odd: Mapping[str, int], others: int) -> Strays | Non
 def _other_forms(kind: str, form: str, cells: Collection[str]) -> tuple[str, ...] | None:
     """Return the other forms in which cells that fit their type can be read; `None` where one may not fit it."""
     if not form:
-        sure = _SURE.get(kind)
-        return () if sure is not None and all(map(sure.fullmatch, cells)) else None
+        return () if kind in _SURE and _are_sure(kind, cells) else None
     pattern = re.compile(_PART.sub(lambda part: r"(\d{4})" if part[1] == "Y" else r"(\d\d?)", re.escape(form)))
     matches = [match for cell in cells if (match := pattern.fullmatch(cell)) is not None]
     if "%" in _PART.sub("", form) or len(matches) < len(cells):

@@ -9,7 +9,6 @@ DuckDB look at all lines itself.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import re
@@ -22,6 +21,7 @@ from nbtools.sql.files.cell_texts import Ask, CallReading, Cells, listed
 from nbtools.sql.files.cells import (
     COMMA_NUMBER,
     SMALL_BYTES,
+    USUAL_MARKS,
     WHOLE_TYPES,
     Count,
     Strays,
@@ -64,7 +64,6 @@ _FIXED = names("all_varchar auto_detect columns sample_size")
 MARKS = names("delim delimiter sep")
 """Names of the option that says what stands between the cells; with others, a file is not looked at whole at once."""
 _GERMAN = {"decimal_separator": "','", "thousands": "'.'"}
-_USUAL_MARKS = ",;\t|"
 _QUOTE = quote_text('"')
 # What DuckDB takes for granted where it detects nothing.
 _UNDETECTED = {"delim": "','", "quote": _QUOTE, "escape": _QUOTE, "comment": "''", "skip": "0", "header": "false"}
@@ -93,7 +92,7 @@ _MOST_LIKELY = 20  # columns of so many, or of a sample, of which is counted wha
 _TELLING_BYTES, _SEARCHED, _FIRST_ROWS = re.compile(_TELLING.encode()), 50_000, 4_096
 _SAMPLE = 20_480  # rows, as DuckDB takes
 _MOST_RENAMED = 5  # columns that are named
-_UNNAMED = re.compile(r"column\d+")  # DuckDB's name for a column that has none
+_UNNAMED = re.compile(r"column(\d+)")  # DuckDB's name for a column that has none, by its place
 _USUAL, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), "%Y-%m-%d"
 # What reads files that DuckDB makes nothing of: line ends or quotes of several kinds, rows that are too short.
 PADDING = {"null_padding": "true", "parallel": "false"}
@@ -106,7 +105,7 @@ _FILLED = "its rows have different numbers of fields; those at the end of shorte
 class _Look(NamedTuple):
     """What DuckDB detected in a file: names, types, dialect, forms of dates, and the number of skipped lines.
 
-    And whether all of it was searched, for cells that a type could change, and none was found.
+    And whether all of it was searched, for cells that a type could change, and none was found; and what was counted.
     """
 
     names: tuple[str, ...]
@@ -116,6 +115,7 @@ class _Look(NamedTuple):
     new_line: str
     skipped: int
     has_none_telling: bool
+    counts: Mapping[int, Count] = {}
 
 
 def oddities(
@@ -132,7 +132,7 @@ def oddities(
         return ()
     phrases = []
     for file in files:
-        single = dataclasses.replace(call, files=quote_text(file))
+        single = call._replace(files=quote_text(file))
         seen = _first_look(single, ask, words, content, is_whole=is_whole)
         lines = "its first line" if seen.skipped == 1 else f"its first {seen.skipped:,} lines"
         of = f"{file} " if len(files) > 1 else ""
@@ -141,7 +141,7 @@ def oddities(
             phrases.append(f"{of}without lines that begin with {comment}")
         phrases += [f"{of}{phrase}" for phrase in _title_row(single, file, seen.names, ask)]
         phrases += [f"{of}{phrase}" for phrase in _renamed(single, seen, ask)]
-        mark = next((mark for mark in _USUAL_MARKS if mark in seen.names[0]), None)
+        mark = next((mark for mark in USUAL_MARKS if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and MARKS.isdisjoint(call.options):
             line = unclosed_quote(content, mark) if content is not None and is_whole else 0
             options = None if line else way_to_read(single, ask)
@@ -154,7 +154,7 @@ def oddities(
 
 def headers(call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the names of the columns of files that have a header; for the parameters see `oddities`."""
-    looks = {file: _first_look(dataclasses.replace(call, files=quote_text(file)), ask, words, None) for file in files}
+    looks = {file: _first_look(call._replace(files=quote_text(file)), ask, words, None) for file in files}
     return {file: seen.names for file, seen in looks.items() if seen.form["header"] == "true"}
 
 
@@ -174,24 +174,25 @@ def as_it_is(
     """
     if not files or not (call.options.keys() <= MARKS | {"encoding"}):
         return call, ""
-    first = dataclasses.replace(call, files=quote_text(files[0]))
+    first = call._replace(files=quote_text(files[0]))
     look = functools.partial(_first_look, ask=ask, words=words, content=content, is_whole=is_whole)
     with contextlib.suppress(NbtoolsError):
         seen = look(first)
-        is_table = not seen.skipped and (len(seen.names) > 1 or not any(mark in seen.names[0] for mark in _USUAL_MARKS))
+        is_table = not seen.skipped and (len(seen.names) > 1 or not any(mark in seen.names[0] for mark in USUAL_MARKS))
         if not is_table and len(files) == 1:
-            wider = dataclasses.replace(call, options={**call.options, **PADDING})
+            wider = call._replace(options={**call.options, **PADDING})
             whole = look(wider)
             # Where cells hold the mark that DuckDB takes, it leaves the names in one.
-            other = next((mark for mark in _USUAL_MARKS if mark in whole.names[0]), "")
-            if other and _named(whole.names) == 1 and MARKS.isdisjoint(call.options):
-                wider = dataclasses.replace(call, options={**wider.options, "delim": quote_text(other)})
+            other = next((mark for mark in USUAL_MARKS if mark in whole.names[0]), "")
+            if other and sum(_named(whole.names)) == 1 and MARKS.isdisjoint(call.options):
+                wider = call._replace(options={**wider.options, "delim": quote_text(other)})
                 whole = look(wider)
             is_header = whole.form["header"] == "true" and not whole.skipped
-            if is_header and 2 * _named(whole.names) > len(whole.names) and names_columns(whole.names, whole.types):
+            is_header = is_header and 2 * sum(_named(whole.names)) > len(whole.names)
+            if is_header and names_columns(whole.names, whole.types):
                 return wider, _FILLED
         header, phrase = _header(first, seen, ask, content)
-        return dataclasses.replace(call, options={**call.options, **header}), phrase
+        return call._replace(options={**call.options, **header}), phrase
     return call, ""
 
 
@@ -207,26 +208,28 @@ def _header(call: FileCall, seen: _Look, ask: Ask, content: bytes | None) -> tup
     return heading(rows[0], rows[1:], is_header=is_header) if rows else ({}, "")
 
 
-def _named(names: Sequence[str]) -> int:
-    """Return how many columns of a file have names."""
-    return sum(name != f"column{at}" for at, name in enumerate(names))  # as DuckDB calls one that has none
+def _named(names: Sequence[str]) -> list[bool]:
+    """Tell which columns of a file have names."""
+    own = map(_UNNAMED.fullmatch, names)
+    return [match is None or int(match[1]) != at for at, match in enumerate(own)]
 
 
 def _title_row(call: FileCall, file: str, names: Sequence[str], ask: Ask) -> Iterator[str]:
     """Give a phrase for a header that names few columns, as a padded title does, where one below names all."""
-    count = _named(names)
-    if len(names) == 1 or "header" in call.options or not 0 < 2 * count <= len(names) or names[0] == "column0":
+    named = _named(names)
+    if "header" in call.options or not (named[0] and 2 * sum(named) <= len(names)):
         return
     for skip in range(1, _TITLE_LINES + 1):
-        below = dataclasses.replace(call, options={**call.options, "skip": str(skip)})
+        below = call._replace(options={**call.options, "skip": str(skip)})
         others = _look(below, ask, {}).names
-        if not len(others) == len(names) == _named(others):
+        if len(others) != len(names) or not all(_named(others)):
             continue
         # The look passes over a blank line above the header, behind which the reading takes the header for a row.
         with contextlib.suppress(NbtoolsError):
             text = read_types(below, [file], ask).text or below.text({})
             if [[*others]] != [[*map(str, row)] for row in ask(f"SELECT * FROM {text} LIMIT 1")]:
-                yield f"the header names {count} of {len(names)} columns; skip = {skip} makes a later row the header"
+                count = f"{sum(named)} of {len(names)}"
+                yield f"the header names {count} columns; skip = {skip} makes a later row the header"
                 return
 
 
@@ -253,7 +256,7 @@ def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
     is_csv = call.form == "csv"
     names_columns = is_csv and "columns" in call.options  # beside which DuckDB detects nothing in a file of such rows
     others = {name: text for name, text in call.options.items() if name != "columns"}
-    detecting = dataclasses.replace(call, options=others) if names_columns else call
+    detecting = call._replace(options=others) if names_columns else call
     for options in _WAYS if is_csv else ({"ignore_errors": "true"},):
         with contextlib.suppress(NbtoolsError):
             seen = _look(detecting, ask, options) if is_csv else None
@@ -267,7 +270,7 @@ def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
 def detected(call: FileCall, file: str, ask: Ask, words: Sequence[str]) -> dict[str, Any]:
     """Return the options by which a file is read: what was found in it, and what the call says."""
     usual = {"nullstr": ["", *words], "decimal_separator": ".", "thousands": ""}
-    form = _look(dataclasses.replace(call, files=quote_text(file)), ask, {}).form
+    form = _look(call._replace(files=quote_text(file)), ask, {}).form
     return usual | values_of({**form, **call.options})
 
 
@@ -298,7 +301,7 @@ def read_types(
         return CallReading(call.text({"sample_size": "-1"}) if _FIXED.isdisjoint(call.options) else None)
     if not files:
         return CallReading()
-    first = dataclasses.replace(call, files=quote_text(files[0]))
+    first = call._replace(files=quote_text(files[0]))
     seen = _first_look(first, ask, words, content)
     try:
         return _read_as_seen(call, files, ask, words, seen, content)
@@ -317,22 +320,11 @@ def by_first_lines(
 ) -> CallReading:
     """Return how the first rows of a call are read, until all are: by the rules for whole files, of its first lines.
 
-    Parameters
-    ----------
-    call
-        The call.
-    files
-        The names of the files that it reads.
-    ask
-        Runs a query and returns its rows.
-    words
-        What stands for missing values in columns of another type than text.
-    content
-        The beginning of one file.
+    For the parameters see `read_types`; of the content the beginning is enough.
     """
-    seen = _first_look(dataclasses.replace(call, files=quote_text(files[0])), ask, words, content, is_whole=False)
+    seen = _first_look(call._replace(files=quote_text(files[0])), ask, words, content, is_whole=False)
     is_plain = content is not None and _TELLING_BYTES.search(content, 0, _SEARCHED) is None
-    seen = seen._replace(has_none_telling=is_plain and seen.form["delim"][1:-1] in {*_USUAL_MARKS})
+    seen = seen._replace(has_none_telling=is_plain and seen.form["delim"][1:-1] in {*USUAL_MARKS})
     return _read_as_seen(call, files, ask, words, seen, content, most_rows=_FIRST_ROWS)._replace(missing=())
 
 
@@ -340,17 +332,9 @@ def by_sample(call: FileCall, files: Sequence[str], ask: Ask) -> CallReading:
     """Return how a call is read whose files are too large to be looked at: by the types that DuckDB finds in a sample.
 
     A cell that its column's type would change ends the query, which costs a third more than to change it in silence.
-
-    Parameters
-    ----------
-    call
-        The call.
-    files
-        The names of the files that it reads.
-    ask
-        Runs a query and returns its rows.
+    For the parameters see `read_types`.
     """
-    seen = _first_look(dataclasses.replace(call, files=quote_text(files[0])), ask, (), None, is_whole=False)
+    seen = _first_look(call._replace(files=quote_text(files[0])), ask, (), None, is_whole=False)
     kinds = _own_columns(call, files, ask, seen, {})
     if not 0 < len(kinds) <= _MOST_COLUMNS:
         return CallReading()
@@ -383,7 +367,7 @@ def _read_as_seen(
     first = dict[str, str | None]()
     counts: dict[int, Count] | None = {} if is_usual and seen.has_none_telling and len(files) == 1 else None
     if content is not None and len(content) <= SMALL_BYTES:
-        counts = count_cells(content, seen.form, types, seen.formats, words)
+        counts = {**seen.counts} or count_cells(content, seen.form, types, seen.formats, words)
         first = {names[at]: count.first for at, count in (counts or {}).items()}
     cells = Cells(call, names, seen.formats, own, words, ask, most_rows=most_rows)
     if len(types) > _MOST_COLUMNS and counts is None:
@@ -404,7 +388,7 @@ def _read_as_seen(
         grouped = grouped_floats(columns, seen.form["delim"])
     # Only where the types of all columns are said does the reader take none of the others for numbers with such signs.
     if grouped and "auto_detect" in own and (commas := comma_columns(columns)):
-        german = cells._replace(call=dataclasses.replace(call, options={**call.options, **_GERMAN}))
+        german = cells._replace(call=call._replace(options={**call.options, **_GERMAN}))
         others = {**dict.fromkeys(grouped, "BIGINT"), **dict.fromkeys(commas, "DOUBLE")}
         numbers = [others.get(at, kind) for at, kind in enumerate(types)]
         again = german.counted(numbers)
@@ -489,7 +473,7 @@ def _own_columns(
     kinds, names = described(call, ask, more), seen.names
     if len(files) > 1 and "union_by_name" in call.options:
         options = {name: text for name, text in call.options.items() if not name.startswith(("filename", "hive_"))}
-        names = tuple(described(dataclasses.replace(call, options=options), ask, {"hive_partitioning": "false"}))
+        names = tuple(described(call._replace(options=options), ask, {"hive_partitioning": "false"}))
     return {name: kinds[name] for name in names if name in kinds}
 
 
@@ -532,9 +516,10 @@ def _first_look(
 ) -> _Look:
     more, search, is_quoted = dict[str, str](), "", False
     is_small = content is not None and is_whole and len(content) <= SMALL_BYTES and not call.options
-    if is_small and (kinds := plain_columns(content or b"", tuple(words))):  # to look at it would take twice as long
-        form = {**_UNDETECTED, "header": "true"}
-        return _Look((*kinds,), (*kinds.values(),), form, {}, r"'\n'", 0, has_none_telling=False)
+    if is_small and (sure := plain_columns(content or b"", tuple(words))):  # to look at it would take twice as long
+        form = {**_UNDETECTED, "delim": quote_text(sure.mark), "header": "true"}
+        names, types = tuple(sure.types), tuple(sure.types.values())
+        return _Look(names, types, form, {}, r"'\n'", 0, has_none_telling=False, counts=sure.counts)
     if content is not None:
         more, is_quoted = {"sample_size": "-1"} if is_whole else {}, b'"' in content
         if not (b"'" in content or (is_quoted and b"\\" in content)):  # to look for quotes is most of a look at a file
@@ -574,7 +559,7 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "") -
         formats={kind: text for kind, text in (("DATE", date), ("TIMESTAMP", moment)) if text},
         new_line=quote_text(new_line),
         skipped=int(skip or 0),
-        has_none_telling=not (has_telling or is_overlooked) and delim in {*_USUAL_MARKS},
+        has_none_telling=not (has_telling or is_overlooked) and delim in {*USUAL_MARKS},
     )
     # The engine tries a year of two digits first, where people write the day or the month.
     for option, order in (("dateformat", date), ("timestampformat", moment)):

@@ -31,6 +31,7 @@ DECIMAL = names("decimal decimal_separator")
 SIGNS = DECIMAL | {"thousands"}
 """Options that say how numbers are written."""
 _COMMAS = re.compile(rf"{COMMA.pattern}|[+-]?(?:0|[1-9]\d*)")
+_MAY_BE_GROUPED = re.compile(GROUPED).fullmatch
 _DECIMALS = r",(?:\d\d?|\d{4,})$|\..*,"  # not three digits alone, which 1,234 has in English, too
 
 
@@ -178,14 +179,11 @@ def as_said(options: Mapping[str, str], counts: Mapping[int, Count]) -> dict[int
 def grouped_floats(columns: Columns, mark: str) -> list[int]:
     """Return the places of the floats, if the points of all may stand between thousands, in a file of decimal commas.
 
-    Parameters
-    ----------
-    columns
-        Those of a file.
-    mark
-        What stands between the cells, as SQL writes it.
+    For the parameters see `phrases`.
     """
     cells, floats = columns.of("VARCHAR"), columns.of("DOUBLE")
+    if not all(_MAY_BE_GROUPED(columns.first.get(name) or "0") for name in floats):
+        return []
     is_likely = mark == quote_text(";")
     proofs = [cells[name] for name, cell in columns.samples().items() if COMMA.fullmatch(str(cell))] if floats else []
     if not floats or not (is_likely or proofs):

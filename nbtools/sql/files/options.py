@@ -95,7 +95,7 @@ class OptionsOfFile:
         new = {_NAMES.get(name, name): value for name, value in changes.items()}
         rest = {name: text for name, text in call.options.items() if _NAMES.get(name, name) not in new}
         rest |= {name: _text_of(name, value) for name, value in new.items() if value is not None}
-        call = dataclasses.replace(call, options=rest, function=call.function.replace("workbook", "xlsx"))
+        call = call._replace(options=rest, function=call.function.replace("workbook", "xlsx"))
         edits = []
         for each in self.calls:
             # A function that was written has its own name already, and so may one place where a file is read.

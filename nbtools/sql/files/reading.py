@@ -281,7 +281,7 @@ class TextFiles:
             opened = self._opened(literal, self._listed(literal, ask), control, isolated=False)
             read, _ = as_it_is(opened.call, opened.names, ask, self.words)
             more = {name: text for name, text in read.options.items() if name not in opened.call.options}
-            literal = dataclasses.replace(literal, options={**literal.options, **more})
+            literal = literal._replace(options={**literal.options, **more})
             return ", or ".join(ways_to_numbers(literal, read, sql, ask, self.words)) or None
         names = [file.name for file in self._listed(call, ask)] if '"' in error.message else []
         return _left_out(_Opened(call, names, None), ask, self.words).hint(error, call) or mismatch_hint(error, call)
@@ -396,18 +396,9 @@ class TextFiles:
     def options(
         self, verdict: Verdict, engine: SqlEngine, control: QueryControl, *, most_bytes: int = _AT_ONCE_BYTES
     ) -> tuple[OptionsOfFile, ...]:
-        """Return how each file of a judged text is read.
+        """Return how each file of a judged text is read; for the parameters see `read`.
 
-        Parameters
-        ----------
-        verdict
-            The verdict that allowed the text.
-        engine
-            The engine that is to run it.
-        control
-            Stops the looking at files.
-        most_bytes
-            Of larger files, words that are read as missing are not counted.
+        Of files of more than `most_bytes`, words that are read as missing are not counted.
         """
         files = []
         places: dict[str, list[FileCall]] = {}
@@ -478,7 +469,7 @@ class TextFiles:
         encodings = {name: encoding_named or look.encoding for name, look in looks.items() if native is None}
         copied = {name: encoding for name, encoding in encodings.items() if encoding}
         if not copied or self._copies is None:
-            changed = call if options == call.options else dataclasses.replace(call, options=options)
+            changed = call if options == call.options else call._replace(options=options)
             return _Opened(changed, list(map(_literal, names)), files[0].path if files else None)
         copies = {}
         for name, encoding in copied.items():
@@ -488,7 +479,7 @@ class TextFiles:
         options = {name: text for name, text in options.items() if name not in {"encoding", "compression"}}
         options |= {"filename": "true"} if call.names_files else {}
         targets = [copies.get(name) or _literal(name) for name in names]
-        changed = dataclasses.replace(call.renamed(targets), options=options, names_files=False)
+        changed = call.renamed(targets)._replace(options=options, names_files=False)
         first = Path(copies[names[0]]) if names[0] in copies else paths[names[0]]
         return _Opened(changed, targets, first, tuple((copy, name) for name, copy in copies.items()))
 

@@ -134,9 +134,10 @@ _SKIPPED = {
     "grow.csv": ("a,b\n" + "1,2\n" * 100 + "1,2,3\n" * 3000, "its rows have different numbers of fields"),
     "loose.csv": ("x,y\n" * 100 + "1,2,3\n" * 3000, "without its first 100 lines"),
     "price.csv": ("a\n50%\n$1,000.50\n", "without its first 2 lines"),
-    "padded.csv": (
-        "Sales,,\nof May,,\nregion,n,note\nN,1,a\nS,2,b\n",
-        "1 of 3 columns; skip = 2 makes",
+    "padded.csv": ("Sales,,\nof May,,\nregion,n,note\nN,1,a\nS,2,b\n", "1 of 3 columns; skip = 2 makes"),
+    "wide.csv": (
+        f"Sales{',' * 11}\n" + "".join(f"{','.join(f'{row}{at}' for at in range(12))}\n" for row in ("n", 1, 2)),
+        "1 of 12 columns; skip = 1 makes",
     ),
     "twice.csv": ("a b,A B,x,x,x_1\n1,2,3,4,5\n", "(columns with the same name: A B as A B_1, x as x_1, x_1 as x_1_1)"),
     "title.csv": ("a,b\n1,2\n3,4\nx,y,z\n5,6,7\n", "without its first 3 lines"),
@@ -500,7 +501,7 @@ def test_quotes_of_a_small_file_are_quotes_where_that_divides_it(
 
 
 @pytest.mark.parametrize(
-    ("text", "is_quoted"), [("a,b\n1,ü\n", False), ('a,b\n1,"x"\n', False), ("a,b\n1,'x'\n", True)]
+    ("text", "is_quoted"), [("a,b\n1,ü\n", False), ('a,b\n1,"ü"\n', False), ("a,b\n1,'x'\n", True)]
 )
 def test_quotes_are_looked_for_where_a_small_file_may_have_other_ones(
     session: SqlSession, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_quoted: bool

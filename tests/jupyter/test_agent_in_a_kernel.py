@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from tests.agent.stand_ins import WIRES, Answer, StandIn, stand_in
-from tests.conftest import trusted_settings
+from tests.conftest import trusted_settings, wait_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 LOOK = Answer(text="I count.", calls=[("sql_query", '{"query": "select count(*) as n from \'birds.csv\'"}')])
@@ -44,8 +44,8 @@ class Kernel:
         self.manager.restart_kernel(now=True)
         self._connect()
 
-    def run(self, code: str, stop_at: str | None = None) -> str:
-        """Run a cell, and return all that it shows; stop it when it shows a text."""
+    def run(self, code: str, stop_at: str | None = None, waits: Callable[[], bool] = lambda: True) -> str:
+        """Run a cell, and return all that it shows; stop it when it has shown a text, and then waits."""
         asked, shown, stopped = self.client.execute(code), "", False
         while True:
             message = self.client.get_iopub_msg(timeout=60)
@@ -58,6 +58,7 @@ class Kernel:
             shown += "\n".join(content.get("traceback", ())) if kind == "error" else ""
             if stop_at is not None and stop_at in shown and not stopped:
                 stopped = True
+                wait_until(waits)
                 self.manager.interrupt_kernel()
 
     def close(self) -> None:
@@ -105,7 +106,11 @@ def test_the_same_prompt_works_on_all_wires_and_stop_leaves_the_thread(
     server.requests.clear()
     server.answers = [LOOK, Answer(status=429, retry_after="50"), Answer(text="As I said, two.")]
     begun = time.monotonic()
-    shown = kernel.run("%%agent --new --model openai-here --share values\nHow many birds?", stop_at="✓ sql_query")
+    shown = kernel.run(
+        "%%agent --new --model openai-here --share values\nHow many birds?",
+        stop_at="✓ sql_query",
+        waits=lambda: len(server.requests) == 2,  # else the next cell is what has to try later
+    )
     assert "Cancelled" in shown
     assert time.monotonic() - begun < 30
     shown = kernel.run("%%agent --model openai-here --share values\nGo on.")

@@ -3,8 +3,6 @@
 The loop stands on pydantic-ai (extra ``agent``); nothing outside this package imports that.
 """
 
-from __future__ import annotations
-
 from nbtools.agent.past_runs import AgentHost
 from nbtools.agent.records.budgets import Budgets
 from nbtools.agent.run import AgentRun

@@ -16,8 +16,6 @@ A child calls `apply` while it has one thread, opens its own sockets, and calls 
 `capabilities` first: what this host can enforce is tried out in a separate process, not assumed.
 """
 
-from __future__ import annotations
-
 from nbtools.confine.confinement import Applied, Confinement, Level, apply, holds_programs, lock_network, prepare
 from nbtools.confine.host import HostLimits, capabilities
 from nbtools.confine.supervisor import Supervisor

@@ -11,8 +11,6 @@
 keeps them and ends them with everything they started, even when the owner is killed.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from nbtools.ground.lazy import facade

@@ -8,8 +8,6 @@
     tool_filter    lists without tools whose declarations are invalid
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from nbtools.ground.lazy import facade

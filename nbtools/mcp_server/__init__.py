@@ -7,8 +7,6 @@
     stdio, http  the two ways in
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from nbtools.ground.lazy import facade

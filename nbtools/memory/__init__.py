@@ -14,8 +14,6 @@ collects what waits into one group, the engine decides the group by the rules an
 merges the journal into the DuckDB file.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from nbtools.ground.lazy import facade

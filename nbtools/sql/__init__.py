@@ -1,7 +1,5 @@
 """SQL that can only read: the verdict, the engines, the worker, and the session that joins them."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from nbtools.ground.lazy import facade

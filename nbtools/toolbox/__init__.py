@@ -5,8 +5,6 @@ stand on. What the tools may do (`SandboxPolicy`, `CommandPolicy`, `WebPolicy`) 
 ``ctx.use`` are handed down by the workbench, which also closes `Processes`.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from nbtools.ground.lazy import facade

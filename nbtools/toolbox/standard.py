@@ -1,7 +1,5 @@
 """The standard toolsets, in the order in which they are shown."""
 
-from __future__ import annotations
-
 from nbtools.toolbox import data_tools, memory_files, memory_tools, session_tools, sql_tools, text_tools
 from nbtools.toolbox.commands import command_tools
 from nbtools.toolbox.files import file_tools

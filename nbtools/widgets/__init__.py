@@ -22,8 +22,6 @@ change: ``layout`` (geometry, scrolling), ``profiles``, ``filters`` (what change
 ``mouse``.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from nbtools.ground.lazy import facade

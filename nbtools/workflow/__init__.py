@@ -19,8 +19,6 @@ The modules build on each other in this order::
 `validate` needs the tools and nothing else; it runs nothing. `Workflows` is ``wb.workflows`` of a workbench.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from nbtools.ground.lazy import facade

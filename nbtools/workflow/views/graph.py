@@ -11,12 +11,11 @@ from nbtools.workflow.graph import edges
 from nbtools.workflow.runs.state import NodeState, RunState
 from nbtools.workflow.spec import NodeFields, Workflow
 from nbtools.workflow.views.layout import layered, reduced
-from nbtools.workflow.views.signs import SIGNS, count_of, seconds_of, shown_state, stated, what_runs, words_of
+from nbtools.workflow.views.signs import SIGNS, count_of, drawing, seconds_of, shown_state, stated, what_runs, words_of
 
 _LETTER = 7.5  # width of a letter of the names, in pixels, a little more than it is
 _HIGH, _ROW, _GAP, _MARGIN = 42, 42, 46, 6
 _LONGEST = 28
-_FONT = "font-family:var(--jp-ui-font-family,system-ui,sans-serif);color:var(--jp-ui-font-color1,inherit)"
 
 
 class GraphDrawing:
@@ -51,10 +50,7 @@ class GraphDrawing:
             top = _MARGIN + y * _ROW - _HIGH / 2
             shapes.append(_box(self._nodes[name], of, lefts[layer], top, widths[layer], now))
         title = html.escape(f"{self._name}: {'not run' if state is None else state.state}")
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{wide:.0f}" height="{high:.0f}" '
-            f'viewBox="0 0 {wide:.0f} {high:.0f}" style="{_FONT}"><title>{title}</title>{"".join(shapes)}</svg>'
-        )
+        return drawing(wide, high, title, shapes)
 
 
 def graph_svg(workflow: Workflow, state: RunState | None = None, *, now: float | None = None) -> str:

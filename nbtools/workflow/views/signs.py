@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nbtools.texts.redaction import redact
@@ -17,6 +17,7 @@ from nbtools.workflow.runs.state import ENDED, NodeState, StepState
 
 _PRINTED_LINES = 10
 _PRINTED_WIDTH = 400
+_FONT = "font:12px var(--jp-ui-font-family,system-ui,sans-serif);color:var(--jp-ui-font-color1,inherit)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,15 @@ def sign_svg(state: str) -> str:
     return (
         f"<svg width='14' height='14' viewBox='0 0 14 14' style='vertical-align:-2px'><path d='{sign.shape}' "
         f"fill='none' stroke='{sign.colour}' stroke-width='2.2' stroke-linecap='round'/></svg>"
+    )
+
+
+def drawing(wide: float, high: float, title: str, shapes: Iterable[str]) -> str:
+    """Return an SVG element of a size in pixels; the title is what a reader of the screen says of it."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{wide:.0f}" height="{high:.0f}" '
+        f'viewBox="0 0 {wide:.0f} {high:.0f}" style="{_FONT}" fill="currentColor"><title>{title}</title>'
+        f"{''.join(shapes)}</svg>"
     )
 
 

@@ -7,11 +7,10 @@ import time
 
 from nbtools.texts.visible import brief
 from nbtools.workflow.runs.state import RunState, StepState, step_label
-from nbtools.workflow.views.signs import SIGNS, seconds_of, shown_state
+from nbtools.workflow.views.signs import SIGNS, drawing, seconds_of, shown_state
 
 _LABEL, _BARS, _ROW, _SECONDS = 180, 340, 18, 70
 _MOST = 300
-_FONT = "font-family:var(--jp-ui-font-family,system-ui,sans-serif);color:var(--jp-ui-font-color1,inherit)"
 
 
 def waterfall_svg(state: RunState) -> str:
@@ -44,8 +43,4 @@ def waterfall_svg(state: RunState) -> str:
             f'<text x="{x + wide + 5:.1f}" y="{y + 13}" fill-opacity="0.75">{seconds:.2f} s</text>'
         )
     high, wide = len(rows) * _ROW + 4, _LABEL + _BARS + _SECONDS
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{wide}" height="{high}" '
-        f'viewBox="0 0 {wide} {high}" style="{_FONT}" font-size="12" fill="currentColor">'
-        f"<title>When each step ran</title>{''.join(rows)}</svg>"
-    )
+    return drawing(wide, high, "When each step ran", rows)

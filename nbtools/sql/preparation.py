@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,13 @@ from nbtools.sql.verdict.repair import find_repair
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
 from nbtools.sql.worker.sheets import SheetOptions, read_workbook
-from nbtools.texts.sql_quotes import quote_identifier
+from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 # How the placeholders of a dialect look; all others write :name.
 _STYLES: dict[str, Style] = {"duckdb": "dollar", "postgres": "numbered"}
 # Of a table that another connection has: it is copied for the query.
 _COPIED_BYTES = 500_000_000
+_NO_FUNCTION = re.compile(r"Function with name (\w+) does not exist")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,6 +149,31 @@ class Preparation:
         return nearest_word(text, line, verdict.column, allows) or find_repair(
             text, engine.dialect, allows, lambda sql, dialect: self._translate(sql, dialect, engine, control)
         )
+
+    def hint(self, call: Call, ready: Prepared, error: NbtoolsError, control: QueryControl) -> str | None:
+        """Return what to do about a file that an error is about, or a function that only other dialects have."""
+        way, verdict, engine = self.texts.hint(ready.verdict, ready.engine, error, control), ready.verdict, ready.engine
+        missing = _NO_FUNCTION.search(error.message)
+        if way or missing is None or call.params:
+            return way
+        called = re.compile(rf"\b{missing[1]}\s*\(", re.IGNORECASE)
+        names = {f"file_{at}_": quote_text(file) for at, file in enumerate(verdict.files)}
+
+        def allows(sql: str) -> bool:
+            # A reading that leaves a value out is another query.
+            is_whole = _values_in(verdict.sql) <= _values_in(sql)
+            return is_whole and not called.search(sql) and self._judge(sql, call, engine, control).allowed
+
+        def translate(sql: str, dialect: str) -> str:
+            # Few dialects read the name of a file where a table stands.
+            text = functools.reduce(lambda text, name: text.replace(names[name], name), names, sql)
+            text = self._translate(text, dialect, engine, control)
+            return functools.reduce(lambda text, name: text.replace(name, names[name]), names, text)
+
+        with contextlib.suppress(NbtoolsError):
+            if allows(own := translate(verdict.sql, engine.dialect)):
+                return f"Write: {own}"
+        return find_repair(verdict.sql, engine.dialect, allows, translate)
 
     def prepare(self, call: Call, control: QueryControl, *, most_bytes: int = WHOLE_BYTES) -> Prepared:
         """Return what is to run; text files of more bytes are read by a sample."""
@@ -322,6 +349,11 @@ class Preparation:
         if isinstance(engine, IsolatedEngine):
             return engine.transpile(text, dialect, control)
         return transpile(text, read=dialect, write=engine.dialect)
+
+
+def _values_in(sql: str) -> set[str]:
+    """Return the names and numbers of a text that are not called."""
+    return set(re.findall(r"\b\w+\b(?!\s*\()", re.sub(r"'[^']*'", "", sql).lower()))
 
 
 def _notes_of_frame(name: str, frame: Any, types: Sequence[Any], zones: set[str]) -> Iterator[FileNote]:

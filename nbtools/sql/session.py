@@ -511,7 +511,7 @@ class SqlSession(ClosedAtEnd):
             exc.message = self._preparation.texts.name(exc.message)
             if self._remote is not None:
                 exc.message = self._remote.name(exc.message)
-            exc.hint = self._preparation.texts.hint(ready.verdict, ready.engine, exc, control) or exc.hint
+            exc.hint = self._preparation.hint(call, ready, exc, control) or exc.hint
             if not isinstance(exc, SqlInvalid):
                 raise
             better = self._preparation.texts.reader_error(exc.data.get("unknown_table", "\0"))

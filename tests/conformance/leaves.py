@@ -57,6 +57,11 @@ NESTINGS: dict[str, Callable[[str, str], str]] = {
     "struct of lists": lambda a, b: f"{{'p': [{a}, NULL], 'q': [{b}]}}",
     "three deep": lambda a, b: f"[{{'p': [{a}]}}, {{'p': [{b}, NULL]}}]",
 }
+# Why several faces have other values than DuckDB.
+DURATIONS = "pandas and polars have no intervals, only durations: a month becomes 30 days, a day 24 hours"
+NAN = "pandas writes NaN both for a missing number and for a result that is not a number"
+WKB = "outside of DuckDB a geometry is the bytes of its standard form (WKB), not the text that DuckDB shows"
+DOCUMENT = "a JSON file has a document as a part of itself, not as a text; its null is read as a missing value"
 
 
 def type_of(leaf: str) -> str:

@@ -24,7 +24,7 @@ import pytest
 from nbtools.errors import NbtoolsError, SqlInvalid
 from nbtools.sql import SqlSession, open_frame
 from nbtools.sql.results.texts import text_of
-from tests.conformance.leaves import LEAVES, NESTINGS, query, read_back, texts_of, type_of
+from tests.conformance.leaves import DOCUMENT, LEAVES, NESTINGS, WKB, query, read_back, texts_of, type_of
 
 pytestmark = pytest.mark.broad
 
@@ -32,16 +32,16 @@ pytest.importorskip("polars")
 
 # Of each form, the leaves that it holds otherwise, and why.
 OTHERWISE = {
-    ("xlsx", "VARCHAR"): "an empty text is an empty cell, which is read as missing",
-    ("xlsx", "BLOB"): "bytes are 0x and hexadecimal digits",
-    ("xlsx", "TIME"): "Excel's moments end at milliseconds",
-    ("xlsx", "TIMESTAMP"): "Excel's moments end at milliseconds",
-    ("xlsx", "INTERVAL"): "Excel's moments end at milliseconds",
-    ("json", "BLOB"): "bytes are text there",
-    ("json", "GEOMETRY"): "outside of DuckDB a geometry is its bytes",
-    ("json", "JSON"): "a document is not a text there, and its null is a missing value",
-    ("csv", "GEOMETRY"): "outside of DuckDB a geometry is its bytes",
-    ("xlsx", "GEOMETRY"): "outside of DuckDB a geometry is its bytes",
+    ("xlsx", "VARCHAR"): "Excel has no empty text: its empty cell is read as a missing value",
+    ("xlsx", "BLOB"): "Excel has no bytes: they are a text of 0x and hexadecimal digits",
+    ("xlsx", "TIME"): "Excel keeps times to the millisecond and drops what is finer",
+    ("xlsx", "TIMESTAMP"): "Excel keeps times to the millisecond and drops what is finer",
+    ("xlsx", "INTERVAL"): "Excel keeps times to the millisecond and drops what is finer",
+    ("json", "BLOB"): "JSON has no bytes: they are the text that DuckDB shows for them",
+    ("json", "GEOMETRY"): WKB,
+    ("json", "JSON"): DOCUMENT,
+    ("csv", "GEOMETRY"): WKB,
+    ("xlsx", "GEOMETRY"): WKB,
 }
 # What PostgreSQL calls the types that it calls otherwise, and those that it has.
 _PG_NAMES = {"FLOAT": "real", "DOUBLE": "double precision", "BIT": "varbit"}
@@ -190,18 +190,18 @@ def test_what_excel_cuts_is_told_by_the_number_of_rows(session: SqlSession) -> N
 
 # What our own reader makes of a file, whose values are there: see `OTHERWISE` for what the file itself holds.
 _READ_OTHERWISE = {
-    ("parquet", "TIMESTAMP_S"): "moments are those of microseconds",
-    ("parquet", "TIMESTAMP_MS"): "moments are those of microseconds",
-    ("json", "DECIMAL(38,10)"): "a number with a point is a float",
-    ("json", "HUGEINT"): "numbers inside of others that a float would round are JSON",
-    ("json", "FLOAT"): "what is no number for JSON is a text, and JSON beside others",
-    ("json", "DOUBLE"): "what is no number for JSON is a text, and JSON beside others",
-    ("json", "JSON"): "documents of one form are structs",
-    ("csv", "DECIMAL(38,10)"): "numbers with more digits than a float has are texts",
-    ("csv", "DOUBLE"): "nan is a word for what is missing",
-    ("csv", "VARCHAR"): "an empty text is missing",
-    ("csv", "VARCHAR AS WORDS"): "a column of such texts is one of truth values",
-    ("xlsx", "VARCHAR"): "an empty text is missing",
+    ("parquet", "TIMESTAMP_S"): "Parquet counts microseconds here: the moment is the same, its type is finer",
+    ("parquet", "TIMESTAMP_MS"): "Parquet counts microseconds here: the moment is the same, its type is finer",
+    ("json", "DECIMAL(38,10)"): "a number with a decimal point is read as a float, of about 15 digits",
+    ("json", "HUGEINT"): "inside lists and structs, numbers that a float would round are read as JSON",
+    ("json", "FLOAT"): "JSON has no NaN or infinity: they are texts, and texts beside numbers are JSON",
+    ("json", "DOUBLE"): "JSON has no NaN or infinity: they are texts, and texts beside numbers are JSON",
+    ("json", "JSON"): "documents with the same keys are read as structs",
+    ("csv", "DECIMAL(38,10)"): "numbers of more digits than a float has are read as texts",
+    ("csv", "DOUBLE"): "nan in a column of numbers is read as a missing value, with a note",
+    ("csv", "VARCHAR"): "an empty text is read as a missing value",
+    ("csv", "VARCHAR AS WORDS"): "CSV has no types: the words true and false are read as truth values",
+    ("xlsx", "VARCHAR"): "an empty cell is read as a missing value",
 }
 
 

@@ -20,7 +20,7 @@ import pytest
 from nbtools.cli import main
 from nbtools.sql import QueryResult, SqlSession, open_frame
 from nbtools.widgets.table import TableView
-from tests.conformance.leaves import LEAVES, NESTINGS, query, read_back, texts_of
+from tests.conformance.leaves import DOCUMENT, DURATIONS, LEAVES, NAN, NESTINGS, WKB, query, read_back, texts_of
 
 pytestmark = pytest.mark.broad
 
@@ -29,14 +29,14 @@ pytest.importorskip("polars")
 
 # The leaves whose text a face writes otherwise, by a pattern of faces, and why.
 OTHERWISE: dict[tuple[str, str], str] = {
-    ("json", "BLOB"): "JSON has bytes as 0x and hexadecimal digits, as models read them",
-    ("json|arrow|polars|pandas", "GEOMETRY"): "outside of DuckDB a geometry is its bytes, well-known binary",
-    ("json|arrow|polars|pandas", "TIMESTAMP WITH TIME ZONE"): "ISO 8601 has the minutes of an offset too: +00:00",
-    ("json|json file|pandas", "DECIMAL(4,2)"): "a number of JSON or of pandas has no zeros at its end",
-    ("json file", "JSON"): "a document is not a text there, and its null is a missing value",
-    ("json|json file", "DECIMAL(38,10)"): "a number of JSON has no zeros at its end",
-    ("pandas", "DOUBLE"): "among numbers pandas has one word for what is missing and what is not a number",
-    ("polars|pandas", "INTERVAL OF MONTHS"): "frames have durations alone: a month is 30 days",
+    ("json", "BLOB"): "JSON has no bytes: they are a text of 0x and hexadecimal digits",
+    ("json|arrow|polars|pandas", "GEOMETRY"): WKB,
+    ("json|arrow|polars|pandas", "TIMESTAMP WITH TIME ZONE"): "an offset has minutes: +00:00 for +00",
+    ("json|json file|pandas", "DECIMAL(4,2)"): "numbers of JSON and pandas keep no zeros at their end: 1.1",
+    ("json file", "JSON"): DOCUMENT,
+    ("json|json file", "DECIMAL(38,10)"): "numbers of JSON keep no zeros at their end: 0",
+    ("pandas", "DOUBLE"): NAN,
+    ("polars|pandas", "INTERVAL OF MONTHS"): DURATIONS,
 }
 
 

@@ -25,7 +25,7 @@ from nbtools.sql import SqlSession
 from nbtools.sql.pages.conditions import condition_of
 from nbtools.sql.pages.pager import Arrangement, Pager
 from nbtools.sql.results.texts import as_read
-from tests.conformance.leaves import LEAVES, NESTINGS, query, read_back, texts_of
+from tests.conformance.leaves import DURATIONS, LEAVES, NAN, NESTINGS, query, read_back, texts_of
 
 pytestmark = pytest.mark.broad
 
@@ -42,9 +42,9 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlSession]:
 
 # What a face does not keep, and says so: its name, the leaf, the nesting or None for all; and the sentence.
 NOT_KEPT: dict[tuple[str, str, str | None], str] = {
-    ("polars", "INTERVAL", None): "polars has durations alone: a day is 24 hours, a month 30 days",
-    ("polars", "INTERVAL OF MONTHS", None): "polars has durations alone: a day is 24 hours, a month 30 days",
-    ("frame", "DOUBLE", "bare"): "among numbers pandas has one word for what is missing and what is not a number",
+    ("polars", "INTERVAL", None): DURATIONS,
+    ("polars", "INTERVAL OF MONTHS", None): DURATIONS,
+    ("frame", "DOUBLE", "bare"): NAN,
 }
 
 

@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,20 +190,22 @@ def watch(
         Returns the notebook's variable of a name at any time.
     """
     patterns = [name for name in names if PATTERN.search(name) and "://" not in name]
-    # Below all folders there may be so many others that to look for new ones takes long.
-    always = [*map(str, files), *(path for name in patterns if "**" in name for path in _files_of(name))]
-    flat = [name for name in patterns if "**" not in name]
+    # Below all folders there may be so many others that to look takes long: again where one of these has changed.
+    deep = functools.lru_cache(maxsize=1)(lambda _: [*_files_of(name for name in patterns if "**" in name)])
+    folders = {parent for path in deep(None) for parent in Path(path).parents}
 
     def stamps() -> dict[str, tuple[int, int, int]]:
-        return {path: stamp_of(path) for path in (*always, *(path for name in flat for path in _files_of(name)))}
+        flat = _files_of(name for name in patterns if "**" not in name)
+        return {path: stamp_of(path) for path in (*map(str, files), *flat, *deep((*map(stamp_of, folders),)))}
 
     before, look = stamps(), lookup or dict[str, Any]().get
     seen = {name: frame for name in frames if (frame := look(name)) is not None}
     return lambda: stamps() != before or any(look(name) is not frame for name, frame in seen.items())
 
 
-def _files_of(pattern: str) -> list[str]:
-    return list(itertools.islice(glob.iglob(pattern, recursive=True), MOST_WATCHED))  # noqa: PTH207 - of any folder
+def _files_of(patterns: Iterable[str]) -> Iterator[str]:
+    for pattern in patterns:
+        yield from itertools.islice(glob.iglob(pattern, recursive=True), MOST_WATCHED)  # noqa: PTH207 - of any folder
 
 
 def _with_room(options: EngineOptions) -> EngineOptions:

@@ -21,7 +21,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 # The calendar repeats after so many years, which have so many days.
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
-_PARTS = re.compile(r"(.*\d:\d\d(?::\d\d)?)(?:\.(\d+))?(?:(Z|[+-])(\d\d:?\d\d|))?")
+_PARTS = re.compile(r"(.*?\d:\d\d(?::\d\d)?)(?:\.(\d+))?(?:(Z|[+-])(\d\d:?\d\d|)((?::\d\d(?:\.\d+)?)?))?")
 _BEFORE_CHRIST = re.compile(r"(\d+)(-.*?)(?: \(BC\)| BC)(.*)")
 
 
@@ -197,10 +197,16 @@ def texts_of(column: Any, special: dict[int, str] | None = None) -> list[str | N
 
 
 def short_time(text: str) -> str:
-    """Drop zeros that say nothing: ``12:00:00.000000`` becomes ``12:00:00``; offsets have a colon."""
+    """Drop zeros that say nothing; offsets have a colon.
+
+    Examples
+    --------
+    >>> [short_time(text) for text in ("12:00:00.000000", "12:00:00.500000+0200", "12:00:00+05:53:28", "12:00:00Z")]
+    ['12:00:00', '12:00:00.5+02:00', '12:00:00+05:53:28', '12:00:00+00:00']
+    """
     match = _PARTS.fullmatch(text)
     if match is None:
         return text
     digits, sign, offset = (match[2] or "").rstrip("0"), match[3] or "", match[4] or ""
-    zone = "+00:00" if sign == "Z" else f"{sign}{offset[:2]}:{offset[-2:]}" if sign else ""
+    zone = "+00:00" if sign == "Z" else f"{sign}{offset[:2]}:{offset[-2:]}{match[5]}" if sign else ""
     return f"{match[1]}{'.' if digits else ''}{digits}{zone}"

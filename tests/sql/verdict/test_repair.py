@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from nbtools.errors import SqlInvalid, SqlNotAllowed
@@ -71,3 +74,29 @@ def test_the_repair_is_the_hint_of_the_error_for_people_and_models() -> None:
             assert caught.value.hint == (
                 "Markdown's marks (a backslash before _ or *, fences of code) are not SQL. Write: select 1 as a_b"
             )
+
+
+@pytest.mark.parametrize(
+    ("sql", "value"),
+    [
+        ("select nvl(a, 0) from '{}'", 5),
+        ("select date_format(d, '%Y') from '{}'", "2024"),
+        ("select charindex('b', t) from '{}' as f", 2),
+        ("select isnull(a, 0) from '{}'", 5),
+        ("select getdate() > d from '{}'", True),
+    ],
+)
+def test_a_function_of_another_dialect_is_named_in_words_that_run(tmp_path: Path, sql: str, value: Any) -> None:
+    (tmp_path / "a.csv").write_text("a,d,t\n5,2024-01-02,ab\n")
+    with SqlSession(allowed_paths=[tmp_path]) as session:
+        with pytest.raises(SqlInvalid) as error:
+            session.query(sql.format(tmp_path / "a.csv"))
+        text = str(error.value.hint).partition("Write: ")[2]
+        assert session.query(text).to_rows() == [[value]]
+
+
+@pytest.mark.parametrize("sql", ["select nosuch(1)", "select lenght('a')", "select nvl(:a, 1)"])
+def test_a_function_that_no_dialect_has_or_that_takes_parameters_keeps_the_engines_hint(sql: str) -> None:
+    with SqlSession() as session, pytest.raises(SqlInvalid) as error:
+        session.query(sql, params={"a": 1} if ":a" in sql else None)
+    assert str(error.value.hint).startswith("Did you mean")

@@ -60,9 +60,12 @@ def test_children_are_heard_in_order_however_they_got_the_stream(kernels: Kernel
     assert done.stdout.split()[:9] == ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 
 
-def test_raw_output_comes_before_what_is_printed_after_it(kernels: Kernels) -> None:
-    done = kernels.run("import os\nfor i in range(0, 100, 2):\n    os.write(1, f'{i}\\n'.encode())\n    print(i + 1)")
-    assert done.stdout.split() == [str(i) for i in range(100)]
+def test_raw_output_comes_before_what_is_printed_or_shown_after_it(kernels: Kernels) -> None:
+    raw = "    os.write(1, f'{%s}\\n'.encode())\n"
+    done = kernels.run(
+        f"import os\nfor i in range(0, 200, 4):\n{raw % 'i'}    print(i + 1)\n{raw % 'i + 2'}    display(i + 3)\n"
+    )
+    assert done.text().split() == [str(i) for i in range(200)]
 
 
 def test_bytes_that_are_no_text_lose_nothing_else(kernels: Kernels) -> None:

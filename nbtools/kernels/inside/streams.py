@@ -26,8 +26,6 @@ from typing import Any
 _RUNAWAY = 4
 _STREAMS = ("stdout", "stderr")
 _HEAD, _ROOM = 4096, 1 << 20
-# A child that never stops writing does not hold up the script that prints beside it.
-_TURN_S = 0.05
 _SETTLE_S = 1.0
 
 
@@ -86,15 +84,10 @@ class LastWords:
 class _Bytes(io.FileIO):
     """The ``buffer`` of a stream: bytes go to the descriptor that is watched, all of them."""
 
-    def __init__(self, descriptor: int, owe: Callable[[int], None]) -> None:
-        super().__init__(descriptor, "w", closefd=False)
-        self._owe = owe
-
     def write(self, data: Any) -> int:
         """Write bytes; return how many there were."""
         view = memoryview(data).cast("B")
         size = len(view)
-        self._owe(size)
         while view:
             view = view[super().write(view) or 0 :]
         return size
@@ -112,7 +105,7 @@ class Watcher:
     """
 
     def __init__(self, stream: Any) -> None:
-        self._stream, self._lock = stream, threading.Lock()
+        self._stream, self._lock, self._passed = stream, threading.Lock(), 0
 
     @classmethod
     def of(cls, stream: Any) -> Watcher:
@@ -142,23 +135,30 @@ class Watcher:
                 if not data:
                     return
                 stream.write(decoder.decode(data))
+                self._passed += len(data)
 
-    def is_behind(self) -> bool:
-        """Tell whether raw output is on its way: in the pipe, or in hand."""
-        if self._lock.locked():
-            return True
-        source = getattr(self._stream, "_fid", None)
-        if source is None:
-            return False
-        waiting = select.poll()
-        waiting.register(source, select.POLLIN)
-        # The code that has taken it meanwhile has it in hand.
-        return bool(waiting.poll(0)) or self._lock.locked()
+    def _waiting(self) -> int:
+        """Return how many bytes lie in the pipe."""
+        import fcntl  # systems without these have no pipe to look into
+        import termios
+
+        size: int = struct.unpack("i", fcntl.ioctl(self._stream._fid, termios.FIONREAD, bytes(4)))[0]  # noqa: SLF001
+        return size
 
     def settle(self, seconds: float = _SETTLE_S) -> None:
-        """Wait until what was written to the raw descriptor so far has been passed on."""
-        deadline = time.monotonic() + seconds
-        while self.is_behind() and time.monotonic() < deadline:
+        """Wait until what was written to the raw descriptor so far has been passed on, and for nothing that follows.
+
+        So a child that never stops writing does not hold up the script that prints beside it.
+        """
+        stream, deadline = self._stream, time.monotonic() + seconds
+        if getattr(stream, "_fid", None) is None or threading.current_thread() is stream.watch_fd_thread:
+            return
+        if not self._lock.acquire(timeout=seconds):
+            return
+        last = self._passed + self._waiting()
+        self._lock.release()
+        # In a fork of the script nothing is passed on: there the pipe is empty once the script itself has read it.
+        while self._passed < last and (self._waiting() or self._lock.locked()) and time.monotonic() < deadline:
             time.sleep(0.0005)
 
 
@@ -176,16 +176,21 @@ class Cap:
         self._stream, self._alarm = stream, alarm
         # That of the class: what stands in the stream now may be IPython's, which keeps what is written.
         self._write = functools.partial(type(stream).write, stream)
-        self._has_descriptor, self._watcher = getattr(stream, "_fid", None) is not None, Watcher.of(stream)
+        self._watcher = Watcher.of(stream)
         self.begin(sys.maxsize)
 
     def attach(self) -> None:
         """Stand before the stream's own `write`, and make the stream what a script may expect of it."""
         stream = self._stream
-        stream.write, stream.close, stream.reconfigure = self, self.close, lambda **_: None
-        if self._has_descriptor:
+        stream.write, stream.flush, stream.close, stream.reconfigure = self, self.flush, self.close, lambda **_: None
+        if getattr(stream, "_fid", None) is not None:
             descriptor = stream._original_stdstream_fd  # noqa: SLF001 - where the pipe is that is watched
-            stream.fileno, stream.buffer = lambda: descriptor, _Bytes(descriptor, self._owe)
+            stream.fileno, stream.buffer = lambda: descriptor, _Bytes(descriptor, "w", closefd=False)
+
+    def flush(self) -> None:
+        """Send what was written so far, raw output included: what is shown next, a value too, comes after it."""
+        self._watcher.settle()
+        type(self._stream).flush(self._stream)
 
     def close(self) -> None:
         """Let the script write no more."""
@@ -195,27 +200,14 @@ class Cap:
     def begin(self, characters: int) -> None:
         """Count again."""
         self._cap, self._sent, self._is_runaway, self._is_closed = characters, 0, False, False
-        self._owed = 0
-
-    def _owe(self, size: int) -> None:
-        self._owed += size
-
-    def _is_behind(self) -> bool:
-        """Tell whether raw output that came before is on its way."""
-        return self._owed > 0 or self._watcher.is_behind()
 
     def __call__(self, text: str) -> int:
         """Write text, or the part of it that there is room for; return its length."""
         if self._is_closed:
             raise ValueError("I/O operation on closed file.")
         # What a child has written before comes before; the line end that `print` writes belongs to its text.
-        if self._has_descriptor and threading.current_thread() is self._stream.watch_fd_thread:
-            self._owed = max(0, self._owed - len(text.encode("utf-8", "surrogatepass")))
-        elif self._has_descriptor and text != "\n" and self._is_behind():
-            deadline = time.monotonic() + _TURN_S
-            while self._is_behind() and time.monotonic() < deadline:
-                time.sleep(0.0005)
-            self._owed = 0
+        if text != "\n":
+            self._watcher.settle()
         room = self._cap + 1 - self._sent
         self._sent += len(text)
         if room > 0:

@@ -56,6 +56,8 @@ _PYTESTMARK = re.compile(r"^pytestmark = (.*?)\n\n", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"mark\.(\w+)")
 _LIBRARIES = pytest.StashKey[Any]()
 _HOMES = pytest.StashKey[Path]()
+_QUICK_HOMES = pytest.StashKey[Path]()
+_MEMORY, _ROOM = Path("/dev/shm"), 2 << 30  # a whole run writes 0.8 GB
 _IDLE_S = 0.4
 _numbers = itertools.count()
 _reached: list[str] = []
@@ -102,7 +104,7 @@ def pytest_collection() -> Iterator[Any]:
         gc.enable()
         gc.collect()
         gc.freeze()
-        gc.set_threshold(20_000, 20, 20)
+        gc.set_threshold(100_000, 20, 20)
 
 
 def stays_in_its_process(item: pytest.Item) -> bool:
@@ -136,7 +138,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
     """Give each test a separate home, and let one that stays in its process reach no other, its fixtures included."""
-    os.environ["NBTOOLS_HOME"] = str(item.config.stash[_HOMES] / str(next(_numbers)))
+    homes = item.config.stash[_QUICK_HOMES if item.get_closest_marker("in_memory") else _HOMES]
+    os.environ["NBTOOLS_HOME"] = str(homes / str(next(_numbers)))
     if stays_in_its_process(item):
         _alone.append(item.nodeid)
     if _LIBRARIES in item.config.stash:
@@ -180,6 +183,20 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(scope="session")
+def quick_folders(request: pytest.FixtureRequest) -> Callable[[str], Path]:
+    """Return what makes a folder, in memory where there is room: for tests that are marked for it."""
+    return lambda name: Path(tempfile.mkdtemp(prefix=f"{name}-", dir=request.config.stash[_QUICK_HOMES]))
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest) -> Path:
+    """Return a folder of the test's own: to wait for a disk takes longer than most tests that write to one."""
+    if request.node.get_closest_marker("in_memory"):
+        return request.getfixturevalue("quick_folders")("test")
+    return request.getfixturevalue("tmp_path_factory").mktemp(re.sub(r"\W", "_", request.node.name)[:30])
+
+
+@pytest.fixture(scope="session")
 def processes() -> None:
     """Say that what uses this starts processes or opens connections, so that it is not a unit test."""
 
@@ -190,6 +207,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("NBTOOLS_PRELOADS", ",")  # an empty one counts as not set
     # What a test keeps is no other test's, and the home of the person who runs them stays as it is.
     config.stash[_HOMES] = Path(tempfile.mkdtemp(prefix="nbh-"))
+    config.stash[_QUICK_HOMES] = Path(tempfile.mkdtemp(prefix="nbh-", dir=_memory_folder()))
     if sys.platform.startswith("linux"):
         from tests.shared_libraries import SharedLibraries
 
@@ -198,9 +216,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_LIBRARIES] = SharedLibraries(Path(os.environ["TEST_LIBRARIES"]))
 
 
+def _memory_folder() -> Path | None:
+    """Return where files lie in memory, if this machine has room for those of a run."""
+    if not os.access(_MEMORY, os.W_OK):
+        return None
+    there = os.statvfs(_MEMORY)
+    room = min(there.f_bavail * there.f_frsize, psutil.virtual_memory().available // 2)
+    return _MEMORY if room >= _ROOM and not there.f_flag & os.ST_NOEXEC else None
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Let the shared process and the homes leave with the run."""
-    shutil.rmtree(config.stash[_HOMES], ignore_errors=True)
+    for homes in (_HOMES, _QUICK_HOMES):
+        shutil.rmtree(config.stash[homes], ignore_errors=True)
     if _LIBRARIES in config.stash and not hasattr(config, "workerinput"):
         config.stash[_LIBRARIES].process.end()
         shutil.rmtree(os.environ.pop("TEST_LIBRARIES"), ignore_errors=True)

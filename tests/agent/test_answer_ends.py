@@ -19,7 +19,7 @@ from nbtools.agent import AgentRun
 from nbtools.agent.records.events import TextDelta
 from tests.agent.stand_ins import ENDS, STREAMS, WIRES, Answer, StandIn, stand_in
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.in_memory, pytest.mark.processes]
 
 KEY = "sk-secret-of-the-test"
 TEXT = Answer(text="It rose by 12 in March but fell by 30 in April.")
@@ -57,9 +57,9 @@ def servers() -> Iterator[dict[str, StandIn]]:
 
 
 @pytest.fixture(scope="module")
-def bench(servers: dict[str, StandIn], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+def bench(servers: dict[str, StandIn], quick_folders: Callable[[str], Path]) -> Iterator[Workbench]:
     """A workbench with a model of each protocol, piece by piece and whole."""
-    folder = tmp_path_factory.mktemp("ends")
+    folder = quick_folders("ends")
     models = {
         f"{wire}-{how}": {"model": f"{wire}:m", "base_url": server.url, "api_key": KEY, "stream": how == "streaming"}
         | {"retry_wait": 0.001}

@@ -7,6 +7,7 @@ import functools
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.agent.conftest import add_line, look
 from tests.agent.stand_ins import WIRES, Answer, StandIn, stand_in
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.in_memory, pytest.mark.processes]
 
 LOOK = Answer(text="I look.", calls=[("look", '{"name": "penguins"}')])
 SEEN = Answer(text="I saw penguins.")
@@ -67,13 +68,13 @@ def _settings(server: StandIn, stream: bool) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[StandIn, bool], Workbench]]:
+def benches(quick_folders: Callable[[str], Path]) -> Iterator[Callable[[StandIn, bool], Workbench]]:
     """Return a function that opens a workbench for each protocol and way, once."""
     with contextlib.ExitStack() as stack:
 
         @functools.cache
         def open_one(server: StandIn, stream: bool) -> Workbench:
-            folder = tmp_path_factory.mktemp("bench")
+            folder = quick_folders("bench")
             given: dict[str, Any] = {"home": folder / "home", "memory_url": ":memory:", "allowed_paths": [folder]}
             made = Workbench(**given, tools=(look, add_line), **_settings(server, stream))
             return stack.enter_context(made)

@@ -68,13 +68,13 @@ def test_a_workbench_that_called_nothing_has_an_empty_table_of_calls(bench: Work
 def test_a_script_may_take_the_time_that_the_setting_says(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
     endless = "import time\nprint('so far', flush=True)\ntime.sleep(600)"
-    with Workbench(home=tmp_path, memory_url=":memory:", allowed_paths=[tmp_path], kernel_timeout="0.5s") as bench:
+    with Workbench(home=tmp_path, memory_url=":memory:", allowed_paths=[tmp_path], kernel_timeout="0.2s") as bench:
         result = bench.call("data_analyze", {"input_file_path": str(tmp_path / "a.csv"), "analysis_script": endless})
-        assert (result.error.code, result.error.message) == ("TIMEOUT", "timed out after 0.5 s")
+        assert (result.error.code, result.error.message) == ("TIMEOUT", "timed out after 0.2 s")
         assert bench.call("code_execute", {"code": endless}).data["timed_out"]
         assert bench.kernels.run(endless).status == "timeout"
         # What a call says beats the setting, in both directions.
-        assert bench.call("code_execute", {"code": "import time; time.sleep(0.7)", "timeout": 60}).data["success"]
+        assert bench.call("code_execute", {"code": "import time; time.sleep(0.4)", "timeout": 60}).data["success"]
 
 
 ANSWERS_STILL = {"close", "config", "is_closed", "opened", "page"}

@@ -16,7 +16,7 @@ from nbtools.memory.repository import CallQuery, Change, Query
 from nbtools.memory.rules.record_table import table_of
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.broad
+pytestmark = [pytest.mark.in_memory, pytest.mark.broad]
 
 AGENT = Scope(agent_id="a")
 OTHER = Scope(agent_id="b")

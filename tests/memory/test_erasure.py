@@ -18,6 +18,8 @@ from nbtools.memory.repository import Change
 from nbtools.memory.rules.erasure import FORGOTTEN, Erasure
 from tests.memory.conftest import end_keeper, keeper_of
 
+pytestmark = pytest.mark.in_memory
+
 MARK = "hunter2-geheim-9f31"
 
 

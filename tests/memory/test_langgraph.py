@@ -15,6 +15,8 @@ from nbtools.errors import InvalidArguments, LimitExceeded
 from nbtools.memory import open_memory
 from nbtools.memory.langgraph import NbtoolsStore
 
+pytestmark = pytest.mark.in_memory
+
 WORDS = ("cat", "dog", "car")
 
 

@@ -19,6 +19,8 @@ from nbtools.memory import AgentMemory, InMemoryRepository
 from nbtools.memory.exact.frames import difference
 from nbtools.memory.tables import TableFolder, in_words
 
+pytestmark = pytest.mark.in_memory
+
 pa = pytest.importorskip("pyarrow")
 FRAME = pd.DataFrame(
     {"city": pd.Categorical(["Bern", "Chur"]), "when": pd.date_range("2020", periods=2, tz="UTC"), "n": [1.5, None]},

@@ -293,12 +293,12 @@ _ODD = {
 
 @pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
-@pytest.mark.parametrize("name", _ODD)
-def test_a_column_that_the_engine_has_no_type_for_leaves_the_others_alone(name: str, isolated: bool) -> None:
-    values, texts = _ODD[name]
-    frame = pd.DataFrame({"n": [1, 2], "odd": values})
-    with SqlSession(frames={"frame": frame}) as opened:
-        assert opened.query("select n, odd from frame", isolated=isolated).to_rows() == [[1, texts[0]], [2, texts[1]]]
+def test_a_column_that_the_engine_has_no_type_for_leaves_the_others_alone(isolated: bool) -> None:
+    frames = {f"f{at}": pd.DataFrame({"n": [1, 2], "odd": values}) for at, (values, _) in enumerate(_ODD.values())}
+    with SqlSession(frames=frames) as opened:
+        for frame, (name, (_, texts)) in zip(frames, _ODD.items(), strict=True):
+            found = opened.query(f"select n, odd from {frame}", isolated=isolated)
+            assert found.to_rows() == [[1, texts[0]], [2, texts[1]]], name
 
 
 @pytest.mark.parametrize(

@@ -80,12 +80,12 @@ def test_a_model_sees_the_calls_of_its_own_run(bench: Workbench) -> None:
     assert not {"s1", "s2"} & set(kept), "the id of a session may open it"
 
 
-@pytest.mark.parametrize("name", ["nbtools.main.memory", "nbtools.main.calls", "memory", "main.memory"])
-def test_nothing_of_a_persons_query_is_left_for_a_model(bench: Workbench, name: str) -> None:
-    for table in ("memory", "calls"):
-        assert bench.query(f"select * from nbtools.{table}", isolated=True).row_count >= 1
-    result = bench.call("sql_query", {"query": f"select * from {name}"}, caller="model")
-    assert result.error is not None, result.data
-    assert result.error.code in {"SQL_INVALID", "SQL_NOT_ALLOWED"}
-    both = bench.call("sql_query", {"query": f"from {name} union all by name from nbtools.memory"}, caller="model")
-    assert "not mine" not in both.text
+def test_nothing_of_a_persons_query_is_left_for_a_model(bench: Workbench) -> None:
+    for name in ("nbtools.main.memory", "nbtools.main.calls", "memory", "main.memory"):
+        for table in ("memory", "calls"):
+            assert bench.query(f"select * from nbtools.{table}", isolated=True).row_count >= 1
+        result = bench.call("sql_query", {"query": f"select * from {name}"}, caller="model")
+        assert result.error is not None, result.data
+        assert result.error.code in {"SQL_INVALID", "SQL_NOT_ALLOWED"}, name
+        both = bench.call("sql_query", {"query": f"from {name} union all by name from nbtools.memory"}, caller="model")
+        assert "not mine" not in both.text, name

@@ -66,12 +66,15 @@ def session() -> Iterator[KernelSession]:
         yield kernels.session("a")
 
 
-@pytest.mark.parametrize("kind", _KINDS)
-def test_an_object_is_in_a_copy_what_it_is_in_the_session(session: KernelSession, kind: str) -> None:
-    make, look = _KINDS[kind]
-    done = session.run(make)
-    if done.error is not None and done.error.name == "ModuleNotFoundError":
-        pytest.skip("not installed")
+@pytest.mark.parametrize("kinds", [[kind for kind in _KINDS if kind != "model"], ["model"]], ids=["most", "model"])
+def test_objects_are_in_a_copy_what_they_are_in_the_session(session: KernelSession, kinds: list[str]) -> None:
+    for kind in kinds:
+        done = session.run(_KINDS[kind][0])
+        if done.error is not None and done.error.name == "ModuleNotFoundError":
+            pytest.skip("not installed")
+        assert done.ok, (kind, done)
     with session.fork("copy") as copy:
-        shown = copy.run(f"print({look})")
-        assert (shown.status, shown.stdout) == ("ok", session.run(f"print({look})").stdout)
+        for kind in kinds:
+            look = f"print({_KINDS[kind][1]})"
+            shown = copy.run(look)
+            assert (shown.status, shown.stdout) == ("ok", session.run(look).stdout), kind

@@ -20,6 +20,8 @@ from nbtools.memory.rules.record_table import table_of
 from nbtools.memory.rules.rows import Clock
 from nbtools.memory.rules.transitions import WriteRequest
 
+pytestmark = pytest.mark.in_memory
+
 SCOPE = Scope(agent_id="a")
 
 

@@ -19,7 +19,11 @@ from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.repository import Change
 from tests.memory.conftest import end_keeper
 
-pytestmark = [pytest.mark.broad, pytest.mark.filterwarnings("ignore:.*(was damaged|could not be read):UserWarning")]
+pytestmark = [
+    pytest.mark.in_memory,
+    pytest.mark.broad,
+    pytest.mark.filterwarnings("ignore:.*(was damaged|could not be read):UserWarning"),
+]
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from nbtools.memory.files.objects import ObjectFileStore
 from nbtools.memory.files.paths import size_text
 from nbtools.memory.files.tool import MAX_FILE
 
+pytestmark = pytest.mark.in_memory
+
 HERE = Path(__file__).parent
 
 

@@ -25,7 +25,11 @@ from tests.conftest import wait_until
 
 SCOPE = Scope(agent_id="a")
 
-pytestmark = [pytest.mark.processes, pytest.mark.skipif(os.name == "nt", reason="a process is stopped by a signal")]
+pytestmark = [
+    pytest.mark.in_memory,
+    pytest.mark.processes,
+    pytest.mark.skipif(os.name == "nt", reason="a process is stopped by a signal"),
+]
 
 
 @pytest.fixture

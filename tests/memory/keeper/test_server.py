@@ -27,7 +27,7 @@ from nbtools.memory.repository import Change, Query
 from tests.conftest import is_running, wait_until
 from tests.memory.conftest import end_keeper, keeper_of
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.in_memory, pytest.mark.processes]
 
 SCOPE = Scope(agent_id="a")
 

@@ -40,14 +40,22 @@ def server() -> Iterator[Any]:
         yield served
 
 
-@pytest.fixture
-def shop(server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SqlSession]:
-    monkeypatch.setenv("SHOP_TOKEN", "only-for-tests")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that is allowed, with a file."""
+    made = tmp_path_factory.mktemp("allowed")
+    (made / "here.csv").write_text("a\n1\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def shop(server: Any, folder: Path) -> Iterator[SqlSession]:
     url = f"flightsql://127.0.0.1:{server.port}/?dialect=duckdb&token=${{SHOP_TOKEN}}"
-    (tmp_path / "here.csv").write_text("a\n1\n")
-    with SqlSession(connections={"shop": url}, allowed_paths=[tmp_path]) as session:
-        session._engines._warned.add("shop")  # the rights of its user cannot be told
-        yield session
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOP_TOKEN", "only-for-tests")
+        with SqlSession(connections={"shop": url}, allowed_paths=[folder]) as session:
+            session._engines._warned.add("shop")  # the rights of its user cannot be told
+            yield session
 
 
 @pytest.mark.processes
@@ -92,9 +100,9 @@ def test_values_are_bound_and_never_pasted(shop: SqlSession, server: Any) -> Non
 )
 @pytest.mark.parametrize("isolated", [False, True])
 def test_the_verdict_decides_before_the_server_hears_of_it(
-    shop: SqlSession, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, isolated: bool
+    shop: SqlSession, server: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, sql: str, isolated: bool
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # a file that is allowed here is another one there
+    monkeypatch.chdir(folder)  # a file that is allowed here is another one there
     heard = len(server.texts)
     with pytest.raises((SqlNotAllowed, SqlInvalid)):
         shop.query(sql, connection="shop", isolated=isolated)
@@ -115,7 +123,7 @@ def test_stop_cancels_the_statement_and_the_next_one_runs(shop: SqlSession) -> N
     assert shop.query("select 1", connection="shop").to_rows() == [[1]]
 
 
-def test_faults_say_what_was_wrong(shop: SqlSession, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_say_what_was_wrong(shop: SqlSession, server: Any) -> None:
     with pytest.raises(SqlInvalid, match="nowhere"):
         shop.query("select * from nowhere", connection="shop")
     there = f"127.0.0.1:{server.port}"

@@ -142,7 +142,8 @@ class Watcher:
         import fcntl  # systems without these have no pipe to look into
         import termios
 
-        size: int = struct.unpack("i", fcntl.ioctl(self._stream._fid, termios.FIONREAD, bytes(4)))[0]  # noqa: SLF001
+        source = self._stream._fid  # noqa: SLF001 - there is no public way
+        size: int = struct.unpack("i", fcntl.ioctl(source, termios.FIONREAD, bytes(4)))[0]
         return size
 
     def settle(self, seconds: float = _SETTLE_S) -> None:

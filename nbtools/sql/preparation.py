@@ -34,12 +34,13 @@ from nbtools.sql.verdict.repair import find_repair
 from nbtools.sql.verdict.verdict import Verdict
 from nbtools.sql.worker.client import IsolatedEngine
 from nbtools.sql.worker.sheets import SheetOptions, read_workbook
-from nbtools.texts.sql_quotes import quote_identifier, quote_text
+from nbtools.texts.sql_quotes import quote_identifier
 
 # How the placeholders of a dialect look; all others write :name.
 _STYLES: dict[str, Style] = {"duckdb": "dollar", "postgres": "numbered"}
 # Of a table that another connection has: it is copied for the query.
 _COPIED_BYTES = 500_000_000
+_FILE = re.compile(r"(?<=from |join )'(?:[^']|'')*'", re.IGNORECASE)
 _NO_FUNCTION = re.compile(r"Function with name (\w+) does not exist")
 
 
@@ -147,7 +148,7 @@ class Preparation:
 
         line = verdict.line if verdict.code == "SQL_INVALID" else None
         return nearest_word(text, line, verdict.column, allows) or find_repair(
-            text, engine.dialect, allows, lambda sql, dialect: self._translate(sql, dialect, engine, control)
+            text, engine.dialect, allows, lambda sql, dialect: self._reworded(sql, dialect, engine, control)
         )
 
     def hint(self, call: Call, ready: Prepared, error: NbtoolsError, control: QueryControl) -> str | None:
@@ -157,7 +158,6 @@ class Preparation:
         if way or missing is None or call.params:
             return way
         called = re.compile(rf"\b{missing[1]}\s*\(", re.IGNORECASE)
-        names = {f"file_{at}_": quote_text(file) for at, file in enumerate(verdict.files)}
 
         def allows(sql: str) -> bool:
             # A reading that leaves a value out is another query.
@@ -165,10 +165,7 @@ class Preparation:
             return is_whole and not called.search(sql) and self._judge(sql, call, engine, control).allowed
 
         def translate(sql: str, dialect: str) -> str:
-            # Few dialects read the name of a file where a table stands.
-            text = functools.reduce(lambda text, name: text.replace(names[name], name), names, sql)
-            text = self._translate(text, dialect, engine, control)
-            return functools.reduce(lambda text, name: text.replace(name, names[name]), names, text)
+            return self._reworded(sql, dialect, engine, control)
 
         with contextlib.suppress(NbtoolsError):
             if allows(own := translate(verdict.sql, engine.dialect)):
@@ -341,6 +338,13 @@ class Preparation:
         assert call.dialect is not None
         text, _ = bind(call.request.sql, call.params, "dollar")
         return self._translate(text, call.dialect, engine, control)
+
+    def _reworded(self, sql: str, dialect: str, engine: SqlEngine, control: QueryControl) -> str:
+        """Return what a text means as one of a dialect; few read the name of a file where a table stands."""
+        names = {f"file_{at}_": text for at, text in enumerate(_FILE.findall(sql))}
+        sql = functools.reduce(lambda text, name: text.replace(names[name], name), names, sql)
+        sql = self._translate(sql, dialect, engine, control)
+        return functools.reduce(lambda text, name: text.replace(name, names[name]), names, sql)
 
     @staticmethod
     def _translate(text: str, dialect: str, engine: SqlEngine, control: QueryControl) -> str:

@@ -84,6 +84,8 @@ def test_the_repair_is_the_hint_of_the_error_for_people_and_models() -> None:
         ("select charindex('b', t) from '{}' as f", 2),
         ("select isnull(a, 0) from '{}'", 5),
         ("select getdate() > d from '{}'", True),
+        ("select top 1 t from '{}'", "ab"),
+        ("select t from '{0}' join (select 1 as b) on true limit 0, 1", "ab"),
     ],
 )
 def test_a_function_of_another_dialect_is_named_in_words_that_run(tmp_path: Path, sql: str, value: Any) -> None:

@@ -167,11 +167,11 @@ def _frame_of_records(name: str, rows: Any) -> Any:
 
 def as_query_sees(frame: Any) -> Any:
     """Return a pandas frame with names that are text and occur once, and an index that says something as columns."""
-    levels = _levels(frame.index)
-    names = [name if isinstance(name, str) else _label(name) for name in (*levels, *frame.columns)]
+    levels, own = _levels(frame.index), [*frame.columns]
+    names = [name if isinstance(name, str) else _label(name) for name in (*levels, *own)]
     names = unique_names([name or "unnamed" for name in names])  # SQL knows no name without letters
     if not levels:
-        return frame if names == list(frame.columns) else frame.set_axis(names, axis="columns")
+        return frame if names == own else frame.set_axis(names, axis="columns")
     index = frame.index
     columns = [index.get_level_values(level).to_frame(index=False) for level in range(index.nlevels)]
     joined = pd.concat([*columns, frame.reset_index(drop=True)], axis="columns")

@@ -58,13 +58,13 @@ def read_arrow(
             batch = reader.read_next_batch()
         except StopIteration:
             break
-        fits = _rows_that_fit(batch, most_rows - rows, most_bytes - size)
+        fits, length = _rows_that_fit(batch, most_rows - rows, most_bytes - size)
         if fits < batch.num_rows:
             cut = "rows" if fits == most_rows - rows else _by_size(request, rows + fits)
             # A copy where it matters: a slice keeps the whole batch alive, and this one may be huge.
             batch = batch.slice(0, fits) if cut == "rows" else batch.take(pa.array(range(fits), pa.int64()))
         rows += batch.num_rows
-        size += batch.nbytes
+        size += length
         if request.on_rows is None:
             batches.append(batch)
         elif batch.num_rows:
@@ -77,14 +77,13 @@ def _caps(request: QueryRequest) -> tuple[int, int]:
     return (sys.maxsize if caps[0] is None else caps[0], sys.maxsize if caps[1] is None else caps[1])
 
 
-def _rows_that_fit(batch: Any, room_rows: int, room_bytes: int) -> int:
-    """Return how many of the batch's first rows fit into both caps."""
-    rows = min(int(batch.num_rows), room_rows)
-    while rows and batch.slice(0, rows).nbytes > room_bytes:
+def _rows_that_fit(batch: Any, room_rows: int, room_bytes: int) -> tuple[int, int]:
+    """Return how many of the batch's first rows fit into both caps, and their bytes."""
+    rows, size = min(int(batch.num_rows), room_rows), 0
+    while rows and (size := batch.slice(0, rows).nbytes) > room_bytes:
         # Rows differ in size, so the share is a guess that is checked again.
-        size = batch.slice(0, rows).nbytes
         rows = min(rows - 1, rows * room_bytes // size)
-    return rows
+    return rows, size
 
 
 def read_tuples(

@@ -359,8 +359,6 @@ def _read_as_seen(
     most_rows: int | None = None,
 ) -> CallReading:
     nothing, own = _nothing(call, words), _form_of(call, files, seen)
-    if content is not None and len(content) <= SMALL_BYTES and "auto_detect" in own:
-        own = {**_room(call), **own}
     guess = _own_columns(call, files, ask, seen, {**own, **nothing} if len(files) > 1 else {})
     names, types = tuple(guess), [*guess.values()]
     is_usual = {*types} <= _USUAL and seen.formats.get("DATE", _ISO) == _ISO
@@ -373,7 +371,7 @@ def _read_as_seen(
     if len(types) > _MOST_COLUMNS and counts is None:
         return CallReading() if most_rows is not None else _read_many_columns(cells, files, types, seen)
     cells = cells._replace(words=words if nothing else ())
-    columns, likely = Columns(names, types, words, cells.texts(), ask, first), dict[int, str]()
+    columns, likely = Columns(names, types, words, cells.texts, ask, first), dict[int, str]()
     if not first and most_rows is None:
         likely = _likely_types(columns, seen, content)
     if counts is None or likely:
@@ -430,7 +428,7 @@ def _strays_of(cells: Cells, types: Sequence[str], seen: _Look) -> dict[str, Str
     """Return what makes texts of columns, by their names: of the first ones, which have a cell in the first rows."""
     texts = [at for at, kind in enumerate(types) if kind == "VARCHAR"][:_MOST_COLUMNS]
     names = [cells.names[at] for at in texts]
-    top = cells._replace(most_rows=LOOKED_AT).texts()
+    top = cells._replace(most_rows=LOOKED_AT).texts
     columns = Columns(names, ["VARCHAR"] * len(names), MISSING_WORDS, top, cells.ask, {})
     pairs = itertools.islice(_likely_types(columns, seen, None).items(), _MOST_LIKELY)
     likely = {texts[at]: kind for at, kind in pairs}
@@ -492,7 +490,7 @@ def _form_of(call: FileCall, files: Sequence[str], seen: _Look) -> dict[str, str
         return form
     # A text of half the length takes the verdict and the engine, which parses it twice, half the time.
     marks = {name: text for name, text in form.items() if text != _UNDETECTED.get(name)}
-    return {**marks, "auto_detect": "false", "new_line": seen.new_line}
+    return {**marks, "auto_detect": "false", **({"new_line": seen.new_line} if seen.new_line else {})}
 
 
 def _nothing(call: FileCall, words: Sequence[str]) -> dict[str, str]:
@@ -519,7 +517,7 @@ def _first_look(
     if is_small and (sure := plain_columns(content or b"", tuple(words))):  # to look at it would take twice as long
         form = {**_UNDETECTED, "delim": quote_text(sure.mark), "header": "true"}
         names, types = tuple(sure.types), tuple(sure.types.values())
-        return _Look(names, types, form, {}, r"'\n'", 0, has_none_telling=False, counts=sure.counts)
+        return _Look(names, types, form, {}, "", 0, has_none_telling=False, counts=sure.counts)
     if content is not None:
         more, is_quoted = {"sample_size": "-1"} if is_whole else {}, b'"' in content
         if not (b"'" in content or (is_quoted and b"\\" in content)):  # to look for quotes is most of a look at a file
@@ -572,7 +570,7 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "") -
 
 
 def _room(call: FileCall) -> dict[str, str]:
-    """Return the option for a few megabytes, where no more are looked at: to make room for many costs half of it."""
+    """Return the option for a few megabytes, where no more are looked at: a small engine has no room for many."""
     return {"buffer_size": "4000000"} if {"buffer_size", "max_line_size"}.isdisjoint(call.options) else {}
 
 

@@ -44,7 +44,7 @@ class Columns(NamedTuple):
     names: Sequence[str]
     types: Sequence[str]
     words: Sequence[str]
-    texts: str
+    texts: Callable[[], str]
     ask: Callable[[str], list[list[Any]]]
     first: dict[str, str | None]
 
@@ -59,9 +59,9 @@ class Columns(NamedTuple):
         cells = self.of("VARCHAR")
         to_ask = [name for name in cells if name not in self.first]
         # A column may be empty for long.
-        for source in (f"(FROM {self.texts} LIMIT {LOOKED_AT})", self.texts):
+        for limit in (f" LIMIT {LOOKED_AT}", ""):
             first = (f"any_value({cells[name]}) FILTER ({self.is_there(cells[name])})" for name in to_ask)
-            rows = self.ask(f"SELECT {', '.join(first)} FROM {source}") if to_ask else [()]
+            rows = self.ask(f"SELECT {', '.join(first)} FROM (FROM {self.texts()}{limit})") if to_ask else [()]
             self.first.update(zip(to_ask, rows[0], strict=True))
             to_ask = [name for name in to_ask if self.first[name] is None]
         return {name: self.first[name] for name in cells}
@@ -69,7 +69,7 @@ class Columns(NamedTuple):
     def hold(self, tests: Sequence[tuple[str, str]]) -> list[bool]:
         """Return which conditions hold for all cells of a column that are there, given as SQL writes it."""
         every = (f"bool_and({test}) FILTER ({self.is_there(cell)})" for cell, test in tests)
-        return [bool(one) for one in self.ask(f"SELECT {', '.join(every)} FROM {self.texts}")[0]] if tests else []
+        return [bool(one) for one in self.ask(f"SELECT {', '.join(every)} FROM {self.texts()}")[0]] if tests else []
 
     def is_there(self, cell: str) -> str:
         """Return the condition that a cell is neither empty nor a word for a missing one."""
@@ -204,7 +204,7 @@ def comma_columns(columns: Columns) -> list[int]:
         f" bool_or(contains({cell}, ',')), bool_or(regexp_matches({cell}, {quote_text(_DECIMALS)}))]"
         for cell in cells.values()
     )
-    rows = columns.ask(f"SELECT {', '.join(tests)} FROM {columns.texts}")[0] if cells else ()
+    rows = columns.ask(f"SELECT {', '.join(tests)} FROM {columns.texts()}")[0] if cells else ()
     fits = {name: proves for name, (fit, has, proves) in zip(cells, rows, strict=True) if fit and has}
     return [at for at, name in enumerate(columns.names) if name in fits] if any(fits.values()) else []
 

@@ -27,8 +27,6 @@ __all__ = ["main"]
 _OK, _FAILED, _USAGE, _STOPPED = 0, 1, 2, 130
 _ABOUT = "A notebook with a memory, clean kernels, safe SQL and tools."
 _CODES = "Exit codes: 0 for success, 1 when a tool or query failed, 2 for wrong usage or settings."
-
-
 # What each module declares. Only the one that is needed is imported, and all of them to say which commands there are.
 _COMMANDS = (
     ("demo", ("demo",)),
@@ -45,19 +43,20 @@ _COMMANDS = (
 )
 
 
-def _parser(first: str) -> argparse.ArgumentParser:
-    """Return the parser for a line whose first word is `first`."""
+def _parser(*line: str) -> argparse.ArgumentParser:
+    """Return the parser for a line of these words."""
     from nbtools.cli.command_parser import CommandParser
 
     parser = CommandParser(prog="nbtools", description=_ABOUT, epilog=_CODES)
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
     # The script that completes has to know all commands with all their options.
-    if first == "completion":
+    if line[:1] == ("completion",):
         parser.set_defaults(whole_parser=parser)
     # Importing the modules of all commands takes twice as long as all that was imported before them.
-    chosen = [] if first in {"help", "completion"} else [name for name, words in _COMMANDS if first in words]
-    for module in chosen or [name for name, _ in _COMMANDS]:
+    alone = {*line[:1]} - {"help", "completion"}
+    chosen = [name for name, words in _COMMANDS if alone & {*words}]
+    for module in chosen or [name for name, _ in _COMMANDS if line != ("--version",)]:
         importlib.import_module(f".{module}", "nbtools.cli").add_commands(commands)
     for choice in commands._choices_actions:  # noqa: SLF001 - see above
         commands.choices[choice.dest].description = choice.help
@@ -91,10 +90,9 @@ def _main(argv: Sequence[str] | None) -> int:
     if argv is None:
         from nbtools.cli.forwarding import forward
 
-        code = forward(words)
-        if code is not None:
+        if (code := forward(words)) is not None:
             return code
-    parser = _parser(words[0] if words else "")
+    parser = _parser(*words)
     arguments = parser.parse_args(words)
     if arguments.version:
         from importlib.metadata import version

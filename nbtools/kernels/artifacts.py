@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import os
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,7 @@ def _make_room(folder: Path) -> None:
 
 
 def collect(
-    execution: Execution, context: RunContext, before: FolderState, *, into: Path | None, move: bool
+    execution: Execution, context: RunContext, before: FolderState, *, find: Callable[[], Path | None], move: bool
 ) -> Execution:
     """Return the execution with the files that it left.
 
@@ -171,8 +171,8 @@ def collect(
         What the run found around it.
     before
         The state of its folder before it.
-    into
-        Where they are taken, when they lie in a folder of the kernel's own; `None` leaves them.
+    find
+        Asked where they are taken, when some lie in the folder; `None` leaves them.
     move
         Whether they are moved there; else they are copied.
     """
@@ -187,8 +187,8 @@ def collect(
     if figure is not None and figure not in files:
         files = (*files, figure)
     inside = [path for path in files if folder in path.parents]
-    if into is None or not inside:
-        return dataclasses.replace(execution, artifacts=files, figure=figure)
+    if not inside or (into := find()) is None:
+        return dataclasses.replace(execution, artifacts=files, figure=figure) if files else execution
     moved, notes = keep(inside, folder, into, move=move)
     return dataclasses.replace(
         execution,

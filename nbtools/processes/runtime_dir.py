@@ -15,6 +15,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -52,6 +53,7 @@ class RuntimeDir:
         start_thread(sweep, parent, name="nbtools-sweep")
         self.path = parent / f"{RUNTIME_PREFIX}{os.urandom(4).hex()}"
         self._locks: list[int] = []
+        self._restoring = threading.Lock()
         self._lasting: set[str] = set()
         self._is_in_memory = False
         self.path.mkdir(mode=0o700)
@@ -95,10 +97,11 @@ class RuntimeDir:
         """
         if not self._locks:
             return
-        if not self._is_whole():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            _make_own(self.path)
-            self._lock()
+        with self._restoring:  # several runs may leave files at once
+            if not self._is_whole():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                _make_own(self.path)
+                self._lock()
         for name in self._lasting:
             (self.path / name).mkdir(mode=0o700, exist_ok=True)
         if self._is_in_memory:
@@ -109,10 +112,9 @@ class RuntimeDir:
 
     def _is_whole(self) -> bool:
         """Tell whether the file that is locked is the one that others find."""
-        try:
+        with contextlib.suppress(OSError):
             return os.path.samestat((self.path / OWNER_LOCK).stat(), os.fstat(self._locks[0]))
-        except OSError:
-            return False
+        return False
 
     def hold_in_memory(self) -> Path:
         """Return a folder whose files lie in memory where the system has that, with room; it lasts as long as this one.

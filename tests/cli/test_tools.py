@@ -39,6 +39,7 @@ def test_each_command_is_declared_by_the_module_that_is_imported_for_it() -> Non
         alone = _commands(cli._parser(name))
         assert alone[name].format_help() == parser.format_help()
     assert list(_commands(every)) == [word for _, words in cli._COMMANDS for word in words]
+    assert not _commands(cli._parser("--version"))
 
 
 def _commands(parser: Any) -> dict[str, Any]:

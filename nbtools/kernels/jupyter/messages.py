@@ -22,8 +22,6 @@ _DELIMITER = b"<IDS|MSG>"
 _VERSION = "5.3"
 # Lone surrogates occur in text that came from files; escaped they survive the way.
 _encode = json.JSONEncoder(ensure_ascii=True, default=str, separators=(",", ":")).encode
-
-
 # More than these parts have in any message that someone wants, without the content.
 _MOST_HEAD = 1 << 16
 
@@ -92,8 +90,8 @@ class MessageCodec:
             header, parent, metadata, content = parts
             if len(header) + len(parent) + len(metadata) > _MOST_HEAD:
                 return None
-            kind = json.loads(header)["msg_type"]
-            if kind not in types or json.loads(parent).get("msg_id", "") != parent_id:
+            kind = json.loads(str(header, "utf-8"))["msg_type"]
+            if kind not in types or json.loads(str(parent, "utf-8")).get("msg_id", "") != parent_id:
                 return None
             if len(content) > most:
                 return Message(type="too_large", parent_id=parent_id, content={"bytes": len(content)})

@@ -93,9 +93,9 @@ class FolderRuns:
                 limits=self._limits,
                 context=context,
             )
-            into = (request.target or self._find_target()) if is_own else None
+            find = (lambda: request.target or self._find_target()) if is_own else lambda: None
             collecting = aio.in_thread(
-                artifacts.collect, execution, context, before, into=into, move=request.session is None
+                artifacts.collect, execution, context, before, find=find, move=request.session is None
             )
             # A Stop that comes now must not lose the files: the code has ended, and looking at them takes milliseconds.
             execution = await to_the_end(collecting)

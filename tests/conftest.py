@@ -333,7 +333,7 @@ class PostgresServer:
     def __init__(self) -> None:
         self._binaries = _binaries()
         # Not below tmp_path: root's folders are closed to the user that the server has to run as.
-        self._home = Path(tempfile.mkdtemp(prefix="nbtools-pg-"))
+        self._home = Path(tempfile.mkdtemp(prefix="nbtools-pg-", dir=_memory_folder()))
         self.url = f"postgresql://postgres@/postgres?host={self._home}"
         self._run: dict[str, Any] = {
             "cwd": self._home,

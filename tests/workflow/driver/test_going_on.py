@@ -13,6 +13,8 @@ from nbtools.errors import ConfigInvalid, FileMissing, InvalidArguments, Permiss
 from nbtools.workflow.runs.log import RunLog
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.in_memory
+
 HEAD = "version: 1\nname: w\nnodes:\n"
 A = "  - {id: a, tool: note, args: {path: log, line: a}}\n"
 B = "  - {id: b, tool: note, args: {path: log, line: 'b ${nodes.a.data}'}}\n"

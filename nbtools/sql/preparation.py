@@ -147,9 +147,8 @@ class Preparation:
             return self._judge(sql, call, engine, control).allowed
 
         line = verdict.line if verdict.code == "SQL_INVALID" else None
-        return nearest_word(text, line, verdict.column, allows) or find_repair(
-            text, engine.dialect, allows, lambda sql, dialect: self._reworded(sql, dialect, engine, control)
-        )
+        translate = functools.partial(self._reworded, engine, control)
+        return nearest_word(text, line, verdict.column, allows) or find_repair(text, engine.dialect, allows, translate)
 
     def hint(self, call: Call, ready: Prepared, error: NbtoolsError, control: QueryControl) -> str | None:
         """Return what to do about a file that an error is about, or a function that only other dialects have."""
@@ -164,9 +163,7 @@ class Preparation:
             is_whole = _values_in(verdict.sql) <= _values_in(sql)
             return is_whole and not called.search(sql) and self._judge(sql, call, engine, control).allowed
 
-        def translate(sql: str, dialect: str) -> str:
-            return self._reworded(sql, dialect, engine, control)
-
+        translate = functools.partial(self._reworded, engine, control)
         with contextlib.suppress(NbtoolsError):
             if allows(own := translate(verdict.sql, engine.dialect)):
                 return f"Write: {own}"
@@ -339,7 +336,7 @@ class Preparation:
         text, _ = bind(call.request.sql, call.params, "dollar")
         return self._translate(text, call.dialect, engine, control)
 
-    def _reworded(self, sql: str, dialect: str, engine: SqlEngine, control: QueryControl) -> str:
+    def _reworded(self, engine: SqlEngine, control: QueryControl, sql: str, dialect: str) -> str:
         """Return what a text means as one of a dialect; few read the name of a file where a table stands."""
         names = {f"file_{at}_": text for at, text in enumerate(_FILE.findall(sql))}
         sql = functools.reduce(lambda text, name: text.replace(names[name], name), names, sql)

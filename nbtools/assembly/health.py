@@ -23,6 +23,7 @@ from nbtools.ground.paths import HOW_TO_ALLOW
 from nbtools.ground.settings_file import SettingsFile
 from nbtools.ground.trimming import size_of
 from nbtools.texts.parsing import word_lists
+from nbtools.texts.visible import counted
 
 # Extra to the package that shows whether it is installed, and what it is for.
 _EXTRAS = {name: (words[0], " ".join(words[1:])) for name, words in word_lists(__file__, "extras.words").items()}
@@ -111,7 +112,7 @@ def status(config: Config, kernels: Any = None, memory: Any = None, recorder: An
         "memory": rows["memory_url"] or f"the file {config.home / 'memory.duckdb'}",
         "memory_state": "open" if memory is not None else "not open yet: its first use opens it",
         "calls": recorder.summary() if recorder is not None else "none yet in this process",
-        "kernels": f"{len(running)} sessions run" if kernels is not None else "none yet: a script starts one",
+        "kernels": counted(len(running), "session") if kernels is not None else "none yet: a script starts one",
         "sandbox": f"your scripts {_LEVELS[config.sandbox]}; a model's {_LEVELS[config.model_sandbox]}",
         "sql": f"DuckDB {_version('duckdb')}; it reads, and cannot change anything",
         "allowed_paths": f"files below {rows['allowed_paths']} may be used",
@@ -239,7 +240,7 @@ def policy_faults(file: SettingsFile | None, values: Mapping[str, Tool]) -> Iter
 
 def _policy(config: Config, values: Mapping[str, Tool]) -> Check:
     faults = [*policy_faults(config.file, values)]
-    match = "; ".join(fault for fault, _ in faults) or f"{len(config.policy)} rules hold beside the defaults"
+    match = "; ".join(fault for fault, _ in faults) or f"{counted(len(config.policy), 'rule')} beside the defaults"
     return Check(name="policy", ok=not faults, finding=match, remedy=" ".join(hint for _, hint in faults))
 
 

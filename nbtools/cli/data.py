@@ -16,6 +16,7 @@ from nbtools.cli.command_parser import add_command
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import InternalError, InvalidArguments, MemoryNotFound, SqlInvalid, SqlNotAllowed
 from nbtools.ground.option_values import json_or_text, note_on_text, pair
+from nbtools.texts.values import text_of
 from nbtools.texts.visible import aligned, counted
 from nbtools.toolbox.memory_tools import ACTS
 
@@ -76,10 +77,10 @@ def _get(memory: AgentMemory, arguments: argparse.Namespace, tables: TableFolder
 
 
 def _as_text(value: Any) -> str:
-    """Return all rows of a table, at a terminal the first ones with their number; anything else as Python writes it."""
+    """Return all rows of a table, at a terminal the first ones with their number; anything else as text."""
     table = value.to_pandas() if hasattr(value, "to_pandas") else value
     if not hasattr(table, "to_string"):
-        return str(value)
+        return text_of(value)
     if len(table) <= _TERMINAL_ROWS or not sys.stdout.isatty():
         return str(table.to_string())
     more = f"the first {_TERMINAL_ROWS} of {len(table):,} rows; a pipe, such as | less, gets them all"

@@ -18,6 +18,7 @@ from nbtools.contract.tool import ToolCall
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.ground.config import Config
 from nbtools.ground.option_values import json_or_text
+from nbtools.texts.visible import counted
 
 
 def add_commands(commands: Any) -> None:
@@ -133,7 +134,7 @@ def _check(arguments: argparse.Namespace) -> int:
         print(problem)
     for name in silent:
         print(f"warning: {name} declares no effects: models will have to ask")
-    print(f"{number} tools, {len(problems)} problems")
+    print(f"{counted(number, 'tool')}, {counted(len(problems), 'problem')}")
     return 1 if problems else 0
 
 

@@ -20,7 +20,7 @@ from nbtools.jupyter.display.blocks import size
 from nbtools.sql.files.dictionary import best_meanings, dictionary_of, file_in
 from nbtools.texts.python_tree import parse_python
 from nbtools.texts.redaction import conceal, redact
-from nbtools.texts.visible import brief
+from nbtools.texts.visible import brief, counted
 
 if TYPE_CHECKING:
     from nbtools.agent.sharing import Sharing
@@ -153,7 +153,7 @@ def _shape(value: Any, columns: int | None, dictionaries: Dictionaries) -> str:
         for column, kind in zip(names, kinds, strict=False)
     ][:columns]
     more = [f"and {len(names) - len(pairs):,} more"] if len(names) > len(pairs) else []
-    return f" of {shape[0]:,} rows with {len(names):,} columns ({', '.join([*pairs, *more])})"
+    return f" of {counted(shape[0], 'row')} with {counted(len(names), 'column')} ({', '.join([*pairs, *more])})"
 
 
 def _kind(dtype: Any) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from nbtools.errors import CallTimeout, Cancelled, ExecutionFailed, KernelDied, LimitExceeded, NbtoolsError
 from nbtools.texts import html_parts
 from nbtools.texts.shown import STREAMS, ShownOutput, read_text
-from nbtools.texts.visible import brief, visible
+from nbtools.texts.visible import brief, counted, visible
 
 if TYPE_CHECKING:
     from nbtools.confine import Level
@@ -300,7 +300,7 @@ class Execution:
 
     def _summary(self) -> str:
         session = f"session {self.session}" if self.session else ""
-        files = f"{len(self.artifacts)} files" if self.artifacts else ""
+        files = counted(len(self.artifacts), "file") if self.artifacts else ""
         facts = (self.status, self.language, session, f"{self.duration_s:.3g} s", files, "cut" * self.truncated)
         return " · ".join(filter(None, facts))
 

@@ -28,6 +28,7 @@ from nbtools.ground.trimming import trim
 from nbtools.memory.exact.frames import columns_of, difference, exact_table, restore_frame, usual_table
 from nbtools.memory.exact.values import from_json, to_json
 from nbtools.memory.repository import Query
+from nbtools.texts.values import text_of
 
 if TYPE_CHECKING:
     from nbtools.memory.export import ImportCount
@@ -41,7 +42,7 @@ _MOST_COLUMNS = 2_000  # whose names and types the record tells
 
 
 def in_words(value: Any) -> Any:
-    """Return a value as lists of notes show it: tables by size and columns, other objects as Python writes them.
+    """Return a value as lists of notes show it: tables by size and columns, other objects as in every list.
 
     Examples
     --------
@@ -50,7 +51,7 @@ def in_words(value: Any) -> Any:
     """
     if isinstance(value, Mapping) and value.keys() == {_VALUE}:
         with contextlib.suppress(Exception):  # a note of that form may be anyone's
-            return repr(from_json(value[_VALUE]))
+            return text_of(from_json(value[_VALUE]))
     if not isinstance(value, Mapping) or _TABLE not in value or "rows" not in value:
         return value
     names = [each if isinstance(each, str) else each[0] for each in value.get("columns") or ()]

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from nbtools.errors import InvalidArguments, nearest
+from nbtools.texts.visible import counted
 
 Style = Literal["dollar", "numbered", "colon"]
 
@@ -164,7 +165,7 @@ def _by_position(sql: str, values: list[Any], style: Style) -> tuple[str, dict[s
     text = _POSITIONS.sub(write, sql)
     if used != set(range(1, len(values) + 1)):
         raise InvalidArguments(
-            f"the text has {len(used)} placeholders and {len(values)} values are given.",
+            f"the text has {counted(len(used), 'placeholder')}, and was given {counted(len(values), 'value')}.",
             hint="Give one value for each ? (or for $1, $2, …), in order.",
         )
     if style == "colon":

@@ -12,7 +12,7 @@ from nbtools.sql.results.compact import compact
 from nbtools.sql.results.result import FileNote
 from nbtools.texts import html_parts
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
-from nbtools.texts.visible import harmless
+from nbtools.texts.visible import counted, harmless
 
 _Ask = Callable[[str], list[list[Any]]]
 _Histogram = tuple[tuple[str, int], ...]
@@ -117,7 +117,7 @@ class Profile:
         return harmless("\n".join([self._title(), body, *map(str, self.notes)]))
 
     def _title(self) -> str:
-        return f"{self.table}: {self.rows:,} rows, {len(self.columns)} columns"
+        return f"{self.table}: {counted(self.rows, 'row')}, {counted(len(self.columns), 'column')}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print the plain form at an IPython prompt."""

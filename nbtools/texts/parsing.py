@@ -4,11 +4,13 @@ A parser can be bombed: by nesting (its recursion is C code in part) and by numb
 and size are measured before anything is built. YAML, whose aliases each stand for all that their anchor holds, is read
 by `nbtools.texts.yaml_tree`.
 
-The package's own lists of words are read here too: they stand in files beside the modules that use them.
+The package's own lists of words are read here too: they stand in files beside the modules that use them. So are the
+names of encodings that tools take: those whose work grows with the length of the text alone.
 """
 
 from __future__ import annotations
 
+import codecs
 import functools
 import json
 import math
@@ -19,6 +21,12 @@ from typing import Any, NoReturn
 
 from nbtools.errors import LimitExceeded, NbtoolsError, ParseError
 
+# Python's list of encodings has others than those of documents: of domain names (``punycode`` and ``idna`` take time
+# with the square of the length), of source code, of bytes (``zlib``), and what packages add.
+_DOCUMENTS = re.compile(
+    r"utf-8(-sig)?|utf-(16|32)(-[bl]e)?|ascii|iso8859-\d+|iso2022_\w+|cp\d+|koi8-\w|mac-\w+|gb\w+|big5\w*|hz"
+    r"|shift_jis\w*|euc_\w+|johab|tis-620|kz1048|ptcp154|hp-roman8"
+)
 _MAX_DEPTH = 100
 _MAX_JSON, _MAX_YAML = 10_000_000, 1_000_000
 _MAX_DIGITS = 4_000
@@ -140,6 +148,15 @@ def from_yaml(text: str) -> Any:
     _check_length(text, _MAX_YAML, "YAML")
     root = compose(LinedText(text.removeprefix("\ufeff")))
     return None if root is None else data_of(root, finite=True)
+
+
+def codec_of(name: str) -> codecs.CodecInfo | None:
+    """Return the codec of an encoding by any of its names; `None` when it is none that documents have."""
+    try:
+        codec = codecs.lookup(name)
+    except (LookupError, ValueError):
+        return None
+    return codec if _DOCUMENTS.fullmatch(codec.name) else None
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 # Controls but for the ends of lines and tabs, and what changes the direction of writing.
 _DRIVES = re.compile(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _JOINERS, _LATIN = "\u200c\u200d", "\u024f"
+_KEYCAP = re.compile("[#*0-9]\ufe0f\u20e3")
 _GOES_ON = "  ┊ "
 _LONGEST_WORD = 12
 # Letters and marks that count as printable and show nothing: fillers, joiners, selectors of variants.
@@ -36,18 +37,19 @@ def visible(text: str, *, lines: bool = False, signs: bool = False) -> str:
     --------
     >>> visible("a\x1b[2K\u202eb"), visible("a\nb"), visible("a\nb", lines=True)
     ('a<U+001B>[2K<U+202E>b', 'a<U+000A>b', 'a\nb')
-    >>> visible("❤\ufe0f a\ufe0f", signs=True)
-    '❤️ a<U+FE0F>'
+    >>> visible("❤\ufe0f 1\ufe0f\u20e3 a\ufe0f 1\ufe0f", signs=True)
+    '❤️ 1️⃣ a<U+FE0F> 1<U+FE0F>'
     """
     unescaped = "\n\t" if lines else ""
     if text.isascii() and text.isprintable():
         return text
     chars, room = [], 0  # for a variant and a joiner (2), or for a joiner alone
-    for char in text:
+    for at, char in enumerate(text):
         part = (2 if _SELECTS.match(char) else int(char in _JOINERS)) if signs else 0
         is_seen = char in unescaped or (char.isprintable() and not _BLANK.match(char))
         is_kept = part <= room if part else is_seen
-        room = (part - 1 if part else 2 * (char > _LATIN)) if is_kept else 0
+        is_sign = char > _LATIN or char in "©®" or _KEYCAP.match(text, at) is not None
+        room = (part - 1 if part else 2 * is_sign) if is_kept else 0
         chars.append(char if is_kept else f"<U+{ord(char):04X}>")
     return "".join(chars)
 

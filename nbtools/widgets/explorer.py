@@ -35,8 +35,9 @@ from nbtools.sql.results.texts import kind_of, type_name
 from nbtools.texts import html_parts
 from nbtools.texts.shown import Shown
 from nbtools.texts.sql_quotes import quote_identifier
+from nbtools.texts.visible import counted
 from nbtools.widgets.forms.results import shown_result
-from nbtools.widgets.forms.whole_values import is_deep, whole_value
+from nbtools.widgets.forms.whole_values import whole_value
 from nbtools.widgets.grid.grid_widget import GridWidget, controlled
 from nbtools.widgets.live.live_widget import Asked, notebook_shell
 from nbtools.widgets.live.sources import module_text, style_text
@@ -286,8 +287,8 @@ class Explorer(GridWidget):
         self.answer_finish(request)
         visible = self._visible_columns()
         columns = list(range(len(source.columns)) if visible is None else visible)
-        texts = self._pager.cells(row, row + 1, columns, _WHOLE)[0]
-        deep = [index for index in columns if is_deep(source.types[index])]
+        texts: list[Any] = self._page(row, row + 1, columns, longest=_WHOLE)[0]
+        deep = [index for index in columns if self._pager.kind(index) == "text"]
         values: dict[int, Any] = {}
         with contextlib.suppress(Exception):  # what Python has no value for is seen as text
             values = dict(zip(deep, self._pager.record(row, deep) if deep else (), strict=True))
@@ -403,7 +404,7 @@ class Explorer(GridWidget):
         png = base64.b64encode(chart.png(dark=bool(args.get("dark")))).decode()
         where = " · ".join(self._shape.conditions)
         kind, measure = measure_of(args["kind"])
-        caption = f"{_CAPTIONS[kind, bool(y)].format(x=x, y=y, measure=measure)} · {pager.row_count:,} rows"
+        caption = f"{_CAPTIONS[kind, bool(y)].format(x=x, y=y, measure=measure)} · {counted(pager.row_count, 'row')}"
         self._chart = {"uri": f"data:image/png;base64,{png}", "caption": f"{caption} · {where}" if where else caption}
         return self._chart
 
@@ -479,7 +480,7 @@ class Explorer(GridWidget):
         with controlled(request) as control:
             frame = self._rows(control, request.report).to_pandas()
         shell.user_ns[name] = frame
-        return f"{name} is a DataFrame of {len(frame):,} rows and {len(frame.columns):,} columns."
+        return f"{name} is a DataFrame of {counted(len(frame), 'row')} and {counted(len(frame.columns), 'column')}."
 
     def relation(self, connection: Any = None) -> Any:
         """Return the rows that are shown now as a relation of DuckDB, to go on with.

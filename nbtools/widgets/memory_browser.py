@@ -15,7 +15,7 @@ from nbtools.memory.repository import Query
 from nbtools.memory.tables import in_words
 from nbtools.sql.pages.source import FrameSource
 from nbtools.texts import html_parts
-from nbtools.texts.visible import aligned, brief
+from nbtools.texts.visible import aligned, brief, counted
 from nbtools.toolbox.memory_tools import ACTS
 from nbtools.widgets.forms.fields import problems_of
 from nbtools.widgets.live.live_widget import Asked, LiveWidget, Perform
@@ -148,7 +148,7 @@ class MemoryBrowser(LiveWidget):
 
     def plain_html(self) -> str:
         """Return them as a table."""
-        below = f"{len(self.matches['rows']):,} of {self.matches['total']:,} notes"
+        below = f"{len(self.matches['rows']):,} of {counted(self.matches['total'], 'note')}"
         return html_parts.table(_COLUMNS, self._cells(), title=f"memory of {self.scope}", below=below, empty="no notes")
 
 

@@ -23,7 +23,7 @@ import pytest
 
 from nbtools.errors import NbtoolsError, SqlInvalid
 from nbtools.sql import SqlSession, open_frame
-from nbtools.sql.results.texts import text_of
+from nbtools.texts.values import text_of
 from tests.conformance.leaves import DOCUMENT, LEAVES, NESTINGS, WKB, query, read_back, texts_of, type_of
 
 pytestmark = pytest.mark.broad

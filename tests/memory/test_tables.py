@@ -317,3 +317,17 @@ assert len(memory.table()) == 2
 sys.exit(3)
 """
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (dt.date(2024, 1, 2), "2024-01-02"),
+        (decimal.Decimal("1.10"), "1.10"),
+        ([dt.date(2024, 1, 2), True], '["2024-01-02", true]'),
+        (pd.Timedelta(days=1), "1 day"),
+        (np.array([1.5, 2.0]), "[1.5, 2.0]"),
+    ],
+)
+def test_lists_of_notes_show_a_value_as_tables_do(tmp_path: Path, value: object, text: str) -> None:
+    assert in_words(TableFolder(tmp_path).pack(value, "x")) == text

@@ -64,8 +64,8 @@ def test_without_values_the_text_is_left_alone() -> None:
     [
         ("select $b", {"a": 1}, r"\$b"),
         ("select 1", {"a": 1}, ":a"),
-        ("select ?", [1, 2], "1 placeholders and 2 values"),
-        ("select ?, ?", [1], "2 placeholders and 1 values"),
+        ("select ?", [1, 2], "1 placeholder, and was given 2 values"),
+        ("select ?, ?", [1], "2 placeholders, and was given 1 value"),
         ("select ?", "text", "neither a dictionary nor a list"),
         ("select ?", 5, "int"),
     ],

@@ -477,6 +477,18 @@ def test_a_row_is_seen_in_full_with_trees_and_pictures(workbench: Any, front_end
     assert row["picture"]["picture"].startswith("data:image/png;base64,iVBORw0KGgp4")
 
 
+def test_a_value_is_the_same_in_page_panel_row_and_copy(workbench: Any, front_end: Any) -> None:
+    form = '{"doc": {"b": 2}, "t": "2024-01-02", "l": ["it\'s", null]}'
+    sql = "select {'doc': '{\"b\": 2}'::json, 't': date '2024-01-02', 'l': ['it''s', null]} as s"
+    view = front_end(explorer := workbench.explore(sql))
+    view.ask("finish")
+    rev = explorer.state["rev"]
+    faces = [view.ask("cells", start=0, stop=1, columns=[0], rev=rev)[0][0], view.ask("row", row=0)[0]["tree"]]
+    faces += [view.ask("whole", row=0, column=0, rev=rev)]
+    faces += [view.ask("copy", start=0, stop=1, columns=[0], heads=False, form="markdown")["text"].split("\n")[2][2:-2]]
+    assert faces == [form] * 4
+
+
 def test_cells_are_copied_as_markdown(workbench: Any, front_end: Any) -> None:
     frame = pd.DataFrame({"n": [1, 2], "a|b": ["x|y", "two\nlines"]})
     view = front_end(workbench.explore(frame))

@@ -47,10 +47,11 @@ def test_notes_are_found_by_words_tags_and_scope(workbench: Workbench, front_end
     assert preview["title"] == values["sales"]
     assert (preview["columns"], preview["rows"]) == (["city", "n"], [["Bern", "1"], ["Chur", "2"]])
     assert "preview" not in page.ask("open", key="goal", scope=own)
-    for value in (dt.date(2024, 1, 31), decimal.Decimal("1.50"), {"when": [dt.time(1, 2)]}):
+    values = (dt.date(2024, 1, 31), decimal.Decimal("1.50"), {"when": [dt.time(1, 2)]})
+    for value, text in zip(values, ("2024-01-31", "1.50", '{"when": ["01:02:00"]}'), strict=True):
         memory.write("exact", value)
         note = page.ask("open", key="exact", scope=own)
-        assert (note["text"], note["preview"]["title"], note["preview"]["rows"]) == (repr(value), repr(value), [])
+        assert (note["text"], note["preview"]["title"], note["preview"]["rows"]) == (text, text, [])
         assert "nbtools_value" not in str(note)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nbtools.texts import html_parts
-from nbtools.texts.visible import aligned, harmless, visible
+from nbtools.texts.visible import aligned, counted, harmless, visible
 
 
 def moment(when: datetime | float | None) -> str:
@@ -203,7 +203,7 @@ class Records(list[Any]):
         return self.as_table().to_html()
 
     def __repr__(self) -> str:
-        return f"Records({len(self)} items)"
+        return f"Records({counted(len(self), 'item')})"
 
 
 def outline(value: Any) -> str:
@@ -211,5 +211,5 @@ def outline(value: Any) -> str:
     shape = getattr(value, "shape", None)
     kind = type(value).__name__
     if isinstance(shape, tuple) and len(shape) == 2:
-        return f"{kind}, {shape[0]:,} rows x {shape[1]:,} columns"
-    return f"{kind}, {len(value):,} items" if isinstance(value, list | dict) else kind
+        return f"{kind}, {counted(shape[0], 'row')} x {counted(shape[1], 'column')}"
+    return f"{kind}, {counted(len(value), 'item')}" if isinstance(value, list | dict) else kind

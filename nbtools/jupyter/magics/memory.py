@@ -16,6 +16,7 @@ from nbtools.jupyter.line.arguments import declared_usage, json_value
 from nbtools.jupyter.magic import Magic, MagicRequest
 from nbtools.memory.records import tags_of, ttl_of
 from nbtools.memory.tables import in_words
+from nbtools.texts.visible import counted
 from nbtools.toolbox.memory_tools import ACTS
 
 _MOST_LISTED = 1_000
@@ -237,7 +238,7 @@ def _records(
 ) -> Records:
     make = table or _record_table
     most = request.session.options.max_rows
-    count = f"{len(records):,} {'item' if len(records) == 1 else 'items'}" if records else ""
+    count = counted(len(records), "item") if records else ""
     return Records(records, lambda some: make(some, title, count), most=most)
 
 

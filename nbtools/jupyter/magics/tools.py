@@ -10,7 +10,7 @@ from nbtools.jupyter.display.blocks import Records, Table, duration, moment
 from nbtools.jupyter.display.tool_card import effects_in_words, tool_card
 from nbtools.jupyter.line.arguments import declared_usage
 from nbtools.jupyter.magic import Magic, MagicRequest
-from nbtools.texts.visible import brief
+from nbtools.texts.visible import brief, counted
 
 
 def _run(request: MagicRequest) -> Any:
@@ -26,7 +26,7 @@ def _shelf_table(tools: Sequence[Tool]) -> Table:
         (t.name, effects_in_words(t), brief(t.description.split("\n")[0], 100), t.signature_line) for t in tools
     )
     columns = ("tool", "effects", "what it does", "call")
-    return Table(columns=columns, rows=rows, title="tools", footer=f"{len(rows)} tools")
+    return Table(columns=columns, rows=rows, title="tools", footer=counted(len(rows), "tool"))
 
 
 def _history(request: MagicRequest, name: str | None) -> Records:
@@ -50,7 +50,7 @@ def _history_table(calls: Sequence[dict[str, Any]]) -> Table:
         )
         for c in calls
     )
-    return Table(columns=columns, rows=rows, title="calls", footer=f"{len(rows)} calls", empty="no calls yet")
+    return Table(columns=columns, rows=rows, title="calls", footer=counted(len(rows), "call"), empty="no calls yet")
 
 
 MAGIC = Magic(usage=declared_usage(__file__), run=_run)

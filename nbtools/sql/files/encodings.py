@@ -17,7 +17,7 @@ from nbtools.ground.paths import identity_of
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.sql.files.first_bytes import FirstBytes, open_packed
-from nbtools.texts.charsets import codec_of
+from nbtools.texts.parsing import codec_of
 
 # What DuckDB reads itself, by the name that Python has for it, and by its own.
 _NATIVE = {"utf-8": "utf-8", "utf-8-sig": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8"}

@@ -54,8 +54,8 @@ _PACKED = 4  # a packed file is about so many times larger when it is read
 _REMEMBERED = 200
 # The engine's reader of JSON has no strict form.
 _OF_OBJECTS = (
-    "types by its first 20,480 objects, {}, to which later values are cast: among whole numbers, 1.5 becomes 2;"
-    " sample_size = -1 examines all"
+    "types by its first objects (20,480 at most), {}, to which later values are cast: among whole numbers, 1.5 becomes"
+    " 2; sample_size = -1 examines all"
 )
 _MOST_FILES = MOST_HEADERS  # whose first bytes are looked at, and whose skipped lines are told one by one
 MOST_WATCHED = 1_000
@@ -361,7 +361,7 @@ class TextFiles:
         except NbtoolsError as exc:
             control.check()
             why = brief(exc.message.partition("\n")[0], _SHOWN)
-            note = f"types by its first 20,480 lines, because all lines could not be examined: {why}"
+            note = f"types by its first lines, because all lines could not be examined: {why}"
             decided = CallReading(notes=(note,) if is_open else ())
         if decided.text is None and opened.call != call and not is_parquet:
             decided = decided._replace(text=opened.call.text({}))
@@ -500,7 +500,7 @@ class TextFiles:
             by_lines = functools.partial(by_first_lines, words=words, content=content) if is_first else by_sample
             is_open = is_csv and DECIDED.isdisjoint(call.options)
             reading = by_lines(call, opened.names, ask) if is_open else CallReading()
-            note = f"types by its first 20,480 lines, {share}" if is_csv else _OF_OBJECTS.format(share)
+            note = f"types by its first lines (20,480 at most), {share}" if is_csv else _OF_OBJECTS.format(share)
             reading = reading._replace(notes=(note, *reading.notes))
         elif call.form == "json":
             reading = read_objects(call, ask)

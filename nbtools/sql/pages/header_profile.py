@@ -11,9 +11,9 @@ import datetime as dt
 from typing import Any
 
 from nbtools.sql.pages.conditions import moment
-from nbtools.sql.results.moments import short_time
-from nbtools.sql.results.texts import Kind, spell
+from nbtools.sql.results.texts import Kind, cell_text, spell
 from nbtools.texts.sql_quotes import quote_identifier
+from nbtools.texts.values import short_time
 
 SAMPLE_ABOVE = 1_000_000
 _SAMPLE = 200_000
@@ -104,10 +104,7 @@ def profile_column(
         f"left(CAST(min(v) AS VARCHAR), {_LABEL}), left(CAST(max(v) AS VARCHAR), {_LABEL}) FROM {values}",
     )
     facts: dict[str, Any] = {"rows": rows, "of": of, "missing": rows - filled, "distinct": min(distinct, filled)}
-    facts |= {
-        "least": None if least is None else spell(least),
-        "greatest": None if greatest is None else spell(greatest),
-    }
+    facts |= {"least": cell_text(least), "greatest": cell_text(greatest)}
     bins = _bins(cursor, values, kind, zone) if kind in {"number", "time"} else ()
     if bins and zone is not None:
         # As the cells are: DuckDB would write them in the zone of this machine.

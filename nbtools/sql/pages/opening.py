@@ -190,13 +190,20 @@ def watch(
         Returns the notebook's variable of a name at any time.
     """
     patterns = [name for name in names if PATTERN.search(name) and "://" not in name]
-    # Below all folders there may be so many others that to look takes long: again where one of these has changed.
-    deep = functools.lru_cache(maxsize=1)(lambda _: [*_files_of(name for name in patterns if "**" in name)])
-    folders = {parent for path in deep(None) for parent in Path(path).parents}
+    deep = [name for name in patterns if "**" in name]
+    folders: dict[str, tuple[int, int, int]] = {}
+    below: list[str] = []
 
     def stamps() -> dict[str, tuple[int, int, int]]:
+        # Below all folders there may be so many files that to look takes long: again where a folder has changed.
+        if not folders or any(stamp_of(path) != stamp for path, stamp in folders.items()):
+            folders.clear()
+            heads = (f"{name.partition('**')[0] or './'}**/" for name in deep)
+            folders.update((path, stamp_of(path)) for path in _files_of(heads))
+            below[:] = _files_of(deep)
+            folders.update((str(above), stamp_of(above)) for path in below for above in Path(path).parents)
         flat = _files_of(name for name in patterns if "**" not in name)
-        return {path: stamp_of(path) for path in (*map(str, files), *flat, *deep((*map(stamp_of, folders),)))}
+        return {path: stamp_of(path) for path in (*map(str, files), *flat, *below)}
 
     before, look = stamps(), lookup or dict[str, Any]().get
     seen = {name: frame for name in frames if (frame := look(name)) is not None}

@@ -21,7 +21,7 @@ from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
 from nbtools.sql.pages.conditions import zone_of
 from nbtools.sql.pages.header_profile import ColumnFacts, count_values, profile_column
 from nbtools.sql.pages.source import ROW, AskedSource, ClosedSource, CopiedSource, FrameSource, TableSource
-from nbtools.sql.results.texts import SHOWN, Kind, documents_in, kind_of, without_midnights
+from nbtools.sql.results.texts import SHOWN, Kind, documents_in, kind_of
 from nbtools.sql.verdict.duckdb.parser import stopped_by_person
 from nbtools.texts.sql_quotes import quote_identifier
 
@@ -172,13 +172,7 @@ class Pager(ClosedAtEnd):
         rows = range(min(start, stop), stop) if order is None else order[start:stop]
         is_frame = isinstance(self.source, FrameSource)
         with contextlib.nullcontext() if is_frame else self._cursor("pages") as cursor:
-            cells = self.source.cells(cursor, rows, columns, longest)
-        # What is copied is whole, what is looked at is short.
-        for at, column in enumerate(columns if cells and longest == SHOWN else ()):
-            if self.kind(column) == "time":
-                for row, text in zip(cells, without_midnights([row[at] for row in cells]), strict=True):
-                    row[at] = text
-        return cells
+            return self.source.cells(cursor, rows, columns, longest)
 
     def record(self, position: int, columns: Sequence[int]) -> list[Any]:
         """Return values of one row as Python has them, given where it stands now; all rows must be there."""

@@ -22,7 +22,9 @@ from nbtools.sql.results.result import FileNote, QueryResult
 from nbtools.sql.results.rows import unique_names
 from nbtools.sql.results.texts import SHOWN, cell_text, type_name
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
+from nbtools.texts.visible import counted
 
+Texts = list[list[str | None]]
 ROW = "file_row_number"
 """The column of row numbers; DuckDB's own name for those of a Parquet file."""
 
@@ -70,9 +72,7 @@ class TableSource(abc.ABC):
         return {}
 
     @abc.abstractmethod
-    def cells(
-        self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
-    ) -> list[list[str | None]]:
+    def cells(self, cursor: Any, rows: Sequence[int], columns: Sequence[int], longest: int | None = SHOWN) -> Texts:
         """Return the cells of some rows as texts, in the order asked for.
 
         Parameters
@@ -145,9 +145,7 @@ class ParquetSource(TableSource):
         casts = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in named)
         return f"(SELECT * REPLACE ({casts}) FROM {self._stored})"
 
-    def cells(
-        self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
-    ) -> list[list[str | None]]:
+    def cells(self, cursor: Any, rows: Sequence[int], columns: Sequence[int], longest: int | None = SHOWN) -> Texts:
         """Return cells as texts; see `TableSource`."""
         if not len(rows) or not columns:
             return [[] for _ in rows]
@@ -198,9 +196,7 @@ class FrameSource(TableSource):
             self._for_sql = with_known_types(self._frame)
         return {_UNNAMED: self._for_sql}
 
-    def cells(
-        self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
-    ) -> list[list[str | None]]:
+    def cells(self, cursor: Any, rows: Sequence[int], columns: Sequence[int], longest: int | None = SHOWN) -> Texts:
         """Return cells as texts; see `TableSource`."""
         taken_columns = [_values(self._frame, rows, index) for index in columns]
         if not taken_columns:
@@ -281,9 +277,7 @@ class HeadSource(TableSource):
             raise SqlFailed("not all rows have been read yet.", hint="Wait until they are counted.")
         return self._whole.relation(cursor, numbered=numbered)
 
-    def cells(
-        self, cursor: Any, rows: range | Sequence[int], columns: Sequence[int], longest: int | None = SHOWN
-    ) -> list[list[str | None]]:
+    def cells(self, cursor: Any, rows: Sequence[int], columns: Sequence[int], longest: int | None = SHOWN) -> Texts:
         """Return cells as texts; see `TableSource`."""
         is_seen = longest == SHOWN and isinstance(rows, range) and rows.stop <= len(self._head)
         if self._whole is not None and not is_seen:
@@ -380,7 +374,7 @@ class CopiedSource(HeadSource):
         self._register(cursor)
         described = cursor.execute(f"DESCRIBE {self._sql}").fetchall()
         if len(described) != len(self.columns):
-            what = f"there are {len(described):,} columns now, and were {len(self.columns):,}: its source changed."
+            what = f"{counted(len(self.columns), 'column')} before, {len(described):,} now: its source changed."
             raise SqlFailed(what, hint="Open it again.")
         before, self.types = self.types, tuple(str(row[1]) for row in described)
         # Why a column has its type is told once.
@@ -391,9 +385,10 @@ class CopiedSource(HeadSource):
             if first != now and not any(text.startswith(f"{name}: ") for text in reasons)
         )
         file = next((path.name for path in (self.reading.stamps if self.reading else ())), "")
-        self.notes += tuple(FileNote(file, text) for text in changes)
         self._copy(cursor)
-        self.notes += () if self.reading is None else self.reading.changes()
+        # Of a file that was written again, the types of before say nothing.
+        changed = () if self.reading is None else self.reading.changes()
+        self.notes += changed or tuple(FileNote(file, text) for text in changes)
 
     def _copy(self, cursor: Any) -> None:
         texts = {name: kind for name, kind in zip(self.columns, self.types, strict=True) if not has_parquet_form(kind)}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nbtools.sql.results.texts import cell_text, type_name
+from nbtools.texts.visible import counted
 
 # Characters of a cell, about thirty tokens: enough to tell what it is.
 _CELL = 120
@@ -62,12 +63,11 @@ def compact(
         shown_lines.append(line)
     left_out = count - len(shown_lines) - len(last)
     room = max(max_chars // 2, 200)
-    lines = [names if len(names) <= room else f"{names[:room]}… ({len(columns)} columns)", *shown_lines]
+    lines = [names if len(names) <= room else f"{names[:room]}… ({counted(len(columns), 'column')})", *shown_lines]
     if left_out:
-        lines.append(f"… {left_out:,} rows not shown …")
+        lines.append(f"… {counted(left_out, 'row')} not shown …")
     lines.extend(last)
-    unit = "row" if count == 1 else "rows"
-    lines.append(f"({count:,} {unit}; there are more, the result was cut)" if more else f"({count:,} {unit})")
+    lines.append(f"({counted(count, 'row')}{'; there are more, the result was cut' if more else ''})")
     return "\n".join(lines)
 
 

@@ -22,7 +22,7 @@ from nbtools.ground.lazy import need, pa
 from nbtools.sql.results.engine_copy import EngineCopy, place_of
 from nbtools.sql.results.moments import has_part
 from nbtools.sql.results.rows import ArrowRows, ResultRows, noted_types, unique_names
-from nbtools.sql.results.texts import jsonable, text_of
+from nbtools.texts.values import jsonable, text_of
 from nbtools.texts.visible import counted
 
 MOST_SHEET_ROWS = 1_048_576

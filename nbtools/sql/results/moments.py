@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtools.ground.lazy import pa, pc
+from nbtools.texts.values import short_time
 
 _DAY_US = 86_400_000_000
 # Of dates and timestamps that Python has, in days since 1970.
@@ -21,7 +22,6 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 # The calendar repeats after so many years, which have so many days.
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
-_PARTS = re.compile(r"(.*?\d:\d\d(?::\d\d)?)(?:\.(\d+))?(?:(Z|[+-])(\d\d:?\d\d|)((?::\d\d(?:\.\d+)?)?))?")
 _BEFORE_CHRIST = re.compile(r"(\d+)(-.*?)(?: \(BC\)| BC)(.*)")
 
 
@@ -194,19 +194,3 @@ def texts_of(column: Any, special: dict[int, str] | None = None) -> list[str | N
     special_texts = special_times(column, beyond=True) if special is None else special
     texts = column.cast(pa.string()).to_pylist()
     return [special_texts.get(at) or (text if text is None else short_time(text)) for at, text in enumerate(texts)]
-
-
-def short_time(text: str) -> str:
-    """Drop zeros that say nothing; offsets have a colon.
-
-    Examples
-    --------
-    >>> [short_time(text) for text in ("12:00:00.000000", "12:00:00.500000+0200", "12:00:00+05:53:28", "12:00:00Z")]
-    ['12:00:00', '12:00:00.5+02:00', '12:00:00+05:53:28', '12:00:00+00:00']
-    """
-    match = _PARTS.fullmatch(text)
-    if match is None:
-        return text
-    digits, sign, offset = (match[2] or "").rstrip("0"), match[3] or "", match[4] or ""
-    zone = "+00:00" if sign == "Z" else f"{sign}{offset[:2]}:{offset[-2:]}{match[5]}" if sign else ""
-    return f"{match[1]}{'.' if digits else ''}{digits}{zone}"

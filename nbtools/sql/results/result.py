@@ -12,7 +12,7 @@ from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
 from nbtools.sql.results.texts import as_read, cell_text, kind_of
 from nbtools.texts import html_parts
 from nbtools.texts.other_words import KnowsOtherWords
-from nbtools.texts.visible import harmless
+from nbtools.texts.visible import counted, harmless
 
 _SHOWN_ROWS = 20
 
@@ -184,8 +184,7 @@ class QueryResult(KnowsOtherWords):
 
     def footer(self) -> str:
         """Return one line for people: rows, time, what was read, whether it was cut."""
-        unit = "row" if self.row_count == 1 else "rows"
-        parts = [f"{self.row_count:,} {unit}", f"{self.duration_s * 1_000:,.1f} ms", self.engine]
+        parts = [counted(self.row_count, "row"), f"{self.duration_s * 1_000:,.1f} ms", self.engine]
         if self.isolated:
             parts.append("isolated")
         if self.connection is not None:

@@ -22,7 +22,8 @@ from typing import Any, Protocol
 
 from nbtools.ground.lazy import has, need, np, pa, pc, pd
 from nbtools.sql.results.moments import has_part, is_list, python_values, special_times, texts_of, type_with, with_texts
-from nbtools.sql.results.texts import documents_in, jsonable, text_of
+from nbtools.sql.results.texts import documents_in
+from nbtools.texts.values import jsonable, text_of
 
 _NOTE = b"nbtools.types"
 DATE = "datetime64[ms]"

@@ -8,17 +8,15 @@ a hover or a copy away there.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import decimal
 import functools
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from nbtools.ground.lazy import duckdb
-from nbtools.sql.results.moments import short_time
+from nbtools.texts.values import text_of
 from nbtools.texts.visible import visible
 
 Kind = Literal["number", "time", "bool", "text"]
@@ -27,7 +25,6 @@ SHOWN = 300  # characters of a value in a page; the whole value comes when it is
 _NUMBERS = ("int", "bigint", "smallint", "tinyint", "hugeint", "dec", "float", "double", "real", "numeric")
 _NESTED = ("[", "struct", "map", "list", "union", "json")
 _MIDNIGHT = " 00:00:00"
-_DAY_NS = 86_400_000_000_000
 Cell = str | tuple[str, str] | None
 """What a cell shows, `None` for a missing value; a pair has all of a number that is not shown whole, too."""
 
@@ -39,7 +36,6 @@ _PAIRS = (
 )
 _NAMES = dict(zip(_PAIRS.split()[::2], _PAIRS.split()[1::2], strict=True))
 _FLOAT = re.compile(r"(?:nullable\()?(?:half)?(?:float|double|real)[\w ]*\)?(?:\[pyarrow\])?", re.IGNORECASE)
-_PLAIN_BYTES = frozenset(range(32, 127)) - frozenset(b"\\'\"")
 # A float tells numbers of so many digits apart; what it has beyond comes of its binary form.
 _DIGITS = 15
 _DEEP = re.compile(r"(?:struct|map|union|list)\b|.*\[\d*\]\Z", re.IGNORECASE | re.DOTALL)
@@ -100,55 +96,6 @@ def spell(text: str, longest: int | None = SHOWN) -> str:
     """Return a text whose controls are spelled out; one that is longer than `longest` characters ends in ``…``."""
     cut = text if longest is None or len(text) <= longest else f"{text[:longest]}…"
     return visible(cut, lines=True, signs=True)
-
-
-def text_of(value: Any) -> str:
-    r"""Return the text of a value that is not missing, as DuckDB writes it; lists, maps and structs are JSON.
-
-    Examples
-    --------
-    >>> [text_of(value) for value in (2**60 + 1, 0.1 + 0.2, float("nan"), True, b"\x00\xffa", [1, None])]
-    ['1152921504606846977', '0.30000000000000004', 'nan', 'true', '\\x00\\xFFa', '[1, null]']
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes | bytearray | memoryview):
-        return "".join(chr(byte) if byte in _PLAIN_BYTES else f"\\x{byte:02X}" for byte in bytes(value))
-    if isinstance(value, dt.date | dt.time):
-        return short_time(value.isoformat(" ") if isinstance(value, dt.datetime) else value.isoformat())
-    if isinstance(value, dt.timedelta):
-        micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
-        return span_text(micros * 1_000 + getattr(value, "nanoseconds", 0))
-    if hasattr(value, "months") and hasattr(value, "nanoseconds"):
-        return _interval_text(value.months, value.days, value.nanoseconds)
-    if isinstance(value, decimal.Decimal) and value.is_finite():
-        return f"{value:f}"
-    if isinstance(value, list | tuple | Mapping) and not hasattr(value, "_fields"):
-        return json.dumps(jsonable(value), ensure_ascii=False)
-    if getattr(value, "ndim", 0) and hasattr(value, "tolist"):
-        return text_of(value.tolist())
-    text = str(value)
-    return text.lower() if text in {"True", "False"} else text
-
-
-def jsonable(value: Any) -> Any:
-    """Return a value of a result as JSON has it; what JSON lacks becomes text.
-
-    Whole decimals become integers, others floats when that loses nothing; NaN and infinities become text.
-    """
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, decimal.Decimal):
-        return _number(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return "0x" + bytes(value).hex()
-    if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set) and not (hasattr(value, "_fields") or hasattr(value, "months")):
-        return [jsonable(item) for item in value]
-    return text_of(value)
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -212,58 +159,15 @@ def _of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _number(value: decimal.Decimal) -> int | float | str:
-    if not value.is_finite():
-        return str(value)
-    if value == value.to_integral_value() and -(value.as_tuple().exponent) <= 0:  # type: ignore[operator]  # finite
-        return int(value)
-    short = float(value)
-    return short if decimal.Decimal(repr(short)) == value else f"{value:f}"
-
-
-def span_text(nanos: int) -> str:
-    """Write nanoseconds as an interval of days and a time.
-
-    Examples
-    --------
-    >>> span_text(1), span_text(-86_401_000_000_000)
-    ('00:00:00.000000001', '-1 day -00:00:01')
-    """
-    days = _divided(nanos, _DAY_NS)
-    return _interval_text(0, days, nanos - days * _DAY_NS)
-
-
-def _interval_text(months: int, days: int, nanos: int) -> str:
-    """Write an interval: ``1 year 2 months 3 days 01:02:03``, without what is nothing."""
-    seconds, rest = divmod(abs(nanos), 1_000_000_000)
-    clock = f"{seconds // 3_600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:09d}"
-    counts = ((_divided(months, 12), "year"), (months - 12 * _divided(months, 12), "month"), (days, "day"))
-    parts = [f"{n} {unit if abs(n) == 1 else unit + 's'}" for n, unit in counts if n]
-    if nanos or not parts:
-        parts.append(f"{'-' if nanos < 0 else ''}{short_time(clock)}")
-    return " ".join(parts)
-
-
-def _divided(number: int, by: int) -> int:
-    """Return how many times a number goes into another, with the sign of that."""
-    return number // by if number >= 0 else -(-number // by)
-
-
 # -- a column, as people read it -------------------------------------------------------------------------------------
-
-
-def without_midnights(texts: Sequence[str | None]) -> list[str | None]:
-    """Return moments without their time of day where all of them are midnights, which is how dates are kept."""
-    if all(text is None or text.endswith(_MIDNIGHT) for text in texts):
-        return [None if text is None else text.removesuffix(_MIDNIGHT) for text in texts]
-    return list(texts)
 
 
 def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
     r"""Return the texts of a column as people read them, by its type: floats without noise, as many decimals each.
 
-    A number that has more digits comes as a pair: what is read, and all of it. So do nested values, JSON and DuckDB's,
-    and texts of several lines, whose ends are marked.
+    Moments are without their time of day where all of them are midnights, which is how dates are kept.
+    A number that has more digits comes as a pair: what is read, and all of it. So do texts of several lines, whose ends
+    are marked.
 
     Examples
     --------
@@ -273,11 +177,11 @@ def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
     ([('288819.0', '288818.9999999999')], [('one⏎two', 'one\ntwo'), 'three'])
     >>> as_read(["5614.880000000001", "12.5"], "DECIMAL(18,12)")
     ['5614.880000000001', '12.5']
-    >>> as_read(["['\"a\"', 1, '{\"b\": 2}']"], "JSON[]")[0][0], as_read(['[["a", 1]]'], "JSON[][]")
-    ('["a", 1, {"b": 2}]', ['[["a", 1]]'])
     """
     if _DEEP.match(kind):
-        return [text if text is None or (form := _json_form(text, kind)) is None else (form, text) for text in texts]
+        return [*as_whole(texts, kind)]
+    if kind_of(kind) == "time" and all(text is None or text.endswith(_MIDNIGHT) for text in texts):
+        return [None if text is None else text.removesuffix(_MIDNIGHT) for text in texts]
     if not _FLOAT.fullmatch(kind):
         return [text if text is None or "\n" not in text else (text.replace("\n", "⏎"), text) for text in texts]
     short = [None if text is None else _without_noise(text) for text in texts]
@@ -291,10 +195,21 @@ def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
     ]
 
 
-def _json_form(text: str, kind: str) -> str | None:
-    """Return the JSON of a nested value as DuckDB writes it; `None` where it is JSON already, or was cut."""
+def as_whole(texts: Sequence[str | None], kind: str) -> list[str | None]:
+    r"""Return the texts of a column whole, as people read and copy them: nested values are JSON.
+
+    Examples
+    --------
+    >>> as_whole(["['\"a\"', 1, '{\"b\": 2}']", None], "JSON[]"), as_whole(['[["a", 1]]'], "JSON[][]")
+    (['["a", 1, {"b": 2}]', None], ['[["a", 1]]'])
+    """
+    return [text and _json_form(text, kind) for text in texts] if _DEEP.match(kind) else list(texts)
+
+
+def _json_form(text: str, kind: str) -> str:
+    """Return the JSON of a nested value that DuckDB has written; the text itself where it is JSON, or was cut."""
     if _is_json(text):
-        return None
+        return text
     parts: list[str] = []
     for quoted, sign, bare in _TOKENS.findall(text):
         word = bare.strip()
@@ -310,7 +225,7 @@ def _json_form(text: str, kind: str) -> str | None:
             is_document = "JSON" in kind and inside.startswith(('"', "{", "[", "null")) and _is_json(inside)
             parts.append(inside if is_document else json.dumps(inside, ensure_ascii=False))
     form = "".join(parts)
-    return form if _is_json(form) else None
+    return form if _is_json(form) else text
 
 
 def _is_json(text: str) -> bool:

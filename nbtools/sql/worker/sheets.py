@@ -18,8 +18,8 @@ from nbtools.sql.files.cells import Strays, strays_among
 from nbtools.sql.files.doubts import few_strays
 from nbtools.sql.files.headings import LIKE_ROWS, is_row, may_be_row
 from nbtools.sql.frames import NOTES, as_query_sees
-from nbtools.sql.results.texts import text_of
 from nbtools.texts.sql_quotes import quote_text
+from nbtools.texts.values import text_of
 
 # What pandas calls columns of one kind that is not text.
 _ONE_KIND = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "boolean", "date", "datetime", "time"})

@@ -11,8 +11,8 @@ from nbtools.ground.lazy import has, pa
 from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest
 from nbtools.sql.frames import NOTES
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
-from nbtools.sql.results.texts import text_of
 from nbtools.sql.worker.sheets import SheetOptions, read_workbook
+from nbtools.texts.values import text_of
 
 
 class WorkbookReader(QueriesAlone):

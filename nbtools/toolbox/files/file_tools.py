@@ -31,7 +31,7 @@ from nbtools.errors import (
 )
 from nbtools.ground.folder import Folder
 from nbtools.ground.paths import EntryPath, FilePath, Place, Roots
-from nbtools.texts.charsets import codec_of
+from nbtools.texts.parsing import codec_of
 from nbtools.toolbox.files.writing import put_file
 from nbtools.toolbox.result_types import FileContent, FileDeleted, FileMatches, FileMoved, FileWritten, FolderEntries
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nbtools.errors import InvalidArguments, LimitExceeded, ParseError
-from nbtools.texts.charsets import codec_of
-from nbtools.texts.parsing import word_lists
+from nbtools.texts.parsing import codec_of, word_lists
 
 _MAX_TAGS = 100_000
 _MAX_TEXT = 200_000

@@ -5,26 +5,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import re
 from typing import Any
 
-from nbtools.sql.results.texts import jsonable
+from nbtools.texts.values import text_of
 
-_DEEP = re.compile(r"[\[(]|json|blob|binary|bytes|object|variant|map|struct|list|union", re.IGNORECASE)
 _PICTURES = {b"\x89PNG\r\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp", b"BM": "bmp"}
 _MOST_BYTES = 8 * 2**20  # of a picture that is shown
 _MOST_TREE = 200_000  # characters of JSON that become a tree
-
-
-def is_deep(type_name: str) -> bool:
-    """Return whether values of a type have more to them than a text.
-
-    Examples
-    --------
-    >>> [is_deep(name) for name in ("STRUCT(a INTEGER)", "BLOB", "object", "BIGINT[]", "BIGINT", "VARCHAR")]
-    [True, True, True, True, False, False]
-    """
-    return bool(_DEEP.search(type_name)) and not type_name.upper().startswith(("DECIMAL", "NUMERIC"))
 
 
 def whole_value(text: str | None, value: Any) -> dict[str, Any]:
@@ -52,7 +39,7 @@ def whole_value(text: str | None, value: Any) -> dict[str, Any]:
         return {**whole, **_picture(bytes(value))}
     tree = None
     if isinstance(value, dict | list | tuple) or hasattr(value, "tolist"):
-        tree = json.dumps(jsonable(value.tolist() if hasattr(value, "tolist") else value), ensure_ascii=False)
+        tree = text_of(value)
     elif text is not None and text[:1] in {"{", "["}:
         with contextlib.suppress(ValueError, RecursionError):
             json.loads(text)

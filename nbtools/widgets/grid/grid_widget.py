@@ -19,7 +19,7 @@ from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.conditions import condition_of
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.source import HEAD
-from nbtools.sql.results.texts import Cell, as_read, spell, type_name
+from nbtools.sql.results.texts import SHOWN, Cell, as_read, as_whole, spell, type_name
 from nbtools.texts import html_parts
 from nbtools.texts.visible import aligned, counted
 from nbtools.widgets.live.live_widget import Asked, LiveWidget
@@ -110,10 +110,14 @@ class GridWidget(LiveWidget):
             return {"columns": columns, "rows": self._page(0, _FIRST_ROWS, columns, rev)}
         return None
 
-    def _page(self, start: int, stop: int, columns: list[int], rev: int) -> list[list[Cell]]:
-        rows = self._pager.cells(start, stop, columns, version=rev)
+    def _page(
+        self, start: int, stop: int, columns: list[int], rev: int | None = None, longest: int | None = SHOWN
+    ) -> list[list[Cell]]:
+        """Return cells as people read them, short in a page and otherwise whole."""
+        rows = self._pager.cells(start, stop, columns, longest, version=rev)
+        form: Callable[[Sequence[str | None], str], Sequence[Cell]] = as_read if longest == SHOWN else as_whole
         kinds = (self._pager.source.types[column] for column in columns)
-        read = [as_read(texts, kind) for texts, kind in zip(zip(*rows, strict=True), kinds, strict=False)]
+        read = [form(texts, kind) for texts, kind in zip(zip(*rows, strict=True), kinds, strict=False)]
         return [list(row) for row in zip(*read, strict=True)] if columns else [[] for _ in rows]
 
     # -- requests ----------------------------------------------------------------------------------------------------
@@ -125,13 +129,13 @@ class GridWidget(LiveWidget):
         _SAMPLES.make_way()
         return self._page(start, stop, columns, args["rev"])
 
-    def answer_whole(self, request: Asked) -> str | None:
+    def answer_whole(self, request: Asked) -> Cell:
         """Return a value whole, up to a million characters."""
         row, rev = request.args["row"], request.args["rev"]
         if not self._pager.source.is_whole:
             rev += 1  # the same rows, as they are then
         self.answer_finish(request)
-        return self._pager.cells(row, row + 1, [request.args["column"]], _WHOLE, version=rev)[0][0]
+        return self._page(row, row + 1, [request.args["column"]], rev, _WHOLE)[0][0]
 
     def answer_copy(self, request: Asked) -> dict[str, Any]:
         """Return a rectangle as TSV, or as a table of Markdown."""
@@ -145,8 +149,7 @@ class GridWidget(LiveWidget):
             lines.append(line(["---:" if self._pager.kind(index) == "number" else "---" for index in columns]))
         for first in range(start, stop, _COPY_STEP):
             request.check()
-            rows = self._pager.cells(first, min(first + _COPY_STEP, stop), columns, None)
-            lines += map(line, rows)
+            lines += map(line, self._page(first, min(first + _COPY_STEP, stop), columns, longest=None))
         return {"text": "\n".join(lines), "cells": (stop - start) * len(columns)}
 
     def answer_finish(self, request: Asked) -> None:
@@ -340,13 +343,13 @@ def _rectangle(args: Mapping[str, Any], done: str) -> tuple[int, int, list[int]]
     return start, stop, columns
 
 
-def _tsv(row: Sequence[str | None]) -> str:
+def _tsv(row: Sequence[Any]) -> str:
     cells = ("" if text is None else text for text in row)
     return "\t".join(
         f'"{cell.replace(chr(34), chr(34) * 2)}"' if any(mark in cell for mark in '\t\n\r"') else cell for cell in cells
     )
 
 
-def _markdown(row: Sequence[str | None]) -> str:
+def _markdown(row: Sequence[Any]) -> str:
     cells = (re.sub(r"([\\|])", r"\\\1", text or "").replace("\n", "<br>") for text in row)
     return f"| {' | '.join(cells)} |"

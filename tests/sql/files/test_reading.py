@@ -226,10 +226,10 @@ def test_files_above_the_limit_are_read_by_a_sample_and_that_is_told(
         read = TextFiles().read(session.check(f"from '{name}'"), engine, QueryControl(), most_bytes=100)
         notes += list(map(str, read.notes))
     engine.close()
-    assert notes[0] == "above.csv: types by its first 20,480 lines, of 0.0 MB"
+    assert notes[0] == "above.csv: types by its first lines (20,480 at most), of 0.0 MB"
     assert notes[-1].startswith("few.csv: a: text, because at least 1 cell is not a number, such as 'N/A'; ")
     assert notes[1].startswith(
-        "above.json: types by its first 20,480 objects, of 0.0 MB, to which later values are cast"
+        "above.json: types by its first objects (20,480 at most), of 0.0 MB, to which later values are cast"
     )
 
 
@@ -380,7 +380,7 @@ def test_pages_of_a_file_that_has_other_columns_meanwhile_say_so(
     Path("columns.csv").write_text("a,b\n" + "1,2\n" * 1_000)
     with session.open_pages("'columns.csv'") as pages:
         Path("columns.csv").write_text("z\n1\n")
-        with pytest.raises(SqlFailed, match="1 columns now, and were 2: its source changed"):
+        with pytest.raises(SqlFailed, match="2 columns before, 1 now: its source changed"):
             pages.finish()
 
 
@@ -573,7 +573,7 @@ def test_a_line_behind_the_sample_that_ends_the_look_at_all_lines_is_told_where_
     lines = "".join(f"{at},x,3\n" for at in range(100_000, 160_000))
     Path("late.csv").write_text(f"a,b,c\n{lines}1,2\n{lines}")
     first = session.query("from 'late.csv' limit 1")
-    why = "types by its first 20,480 lines, because all lines could not be examined: "
+    why = "types by its first lines, because all lines could not be examined: "
     assert (first.to_rows(), first.notes[0].text.startswith(why)) == ([[100_000, "x", 3]], True)
     assert "Expected Number of Columns: 3" in first.notes[0].text
     with pytest.raises(SqlFailed, match="Line: 60002"):

@@ -412,6 +412,16 @@ def test_a_change_of_files_behind_a_pattern_is_noticed(tmp_path: Any, pattern: s
             assert again.is_changed()
 
 
+def test_a_file_in_a_new_folder_below_others_that_have_none_is_noticed(tmp_path: Any) -> None:
+    (tmp_path / "empty" / "deep").mkdir(parents=True)
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    with SqlSession(allowed_paths=[tmp_path]) as session, session.open_pages(f"'{tmp_path}/**/*.csv'") as pages:
+        (new := tmp_path / "empty" / "deep" / "new").mkdir()
+        assert not pages.is_changed()
+        (new / "b.csv").write_text("a\n1\n")
+        assert pages.is_changed()
+
+
 def test_a_table_of_a_connection_is_read_once_for_its_first_rows_and_all(tmp_path: Any) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "a.sqlite")) as database:
         database.executescript("CREATE VIEW t AS SELECT random() AS a;")

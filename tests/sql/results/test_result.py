@@ -16,7 +16,7 @@ from nbtools.jupyter.display.query_frame import QueryFrame
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.statement import _PLAIN
 from nbtools.sql.results.rows import ArrowRows, PythonRows, unique_names
-from nbtools.sql.results.texts import jsonable
+from nbtools.texts.values import jsonable
 
 EVERY_TYPE = """
 select 1::tinyint as i, 170141183460469231731687303715884105727::hugeint as h, 1.50::decimal(10, 2) as d,

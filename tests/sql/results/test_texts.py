@@ -10,7 +10,7 @@ import pytest
 
 from nbtools.sql import SqlSession
 from nbtools.sql.results.moments import iso_text
-from nbtools.sql.results.texts import as_read, type_name, without_midnights
+from nbtools.sql.results.texts import as_read, as_whole, type_name
 from nbtools.widgets.table import TableView
 
 
@@ -46,9 +46,9 @@ def test_floats_of_a_column_have_as_many_decimals_and_their_whole_text_beside_th
 
 
 def test_dates_have_no_midnight_and_moments_keep_theirs() -> None:
-    assert without_midnights(["2025-10-18 00:00:00", None]) == ["2025-10-18", None]
+    assert as_read(["2025-10-18 00:00:00", None], "TIMESTAMP") == ["2025-10-18", None]
     mixed = ["2025-10-18 00:00:00", "2025-10-18 07:00:00"]
-    assert without_midnights(mixed) == mixed
+    assert as_read(mixed, "TIMESTAMP") == mixed
 
 
 def test_what_is_saved_of_a_table_reads_like_its_widget() -> None:
@@ -82,8 +82,7 @@ def test_the_pragmas_of_duckdb_that_tell_are_answered() -> None:
         ("'{\"a\": 1}'::json", '{"a": 1}'),
     ],
 )
-def test_nested_values_are_read_as_json_and_kept_whole(value: str, form: str) -> None:
+def test_nested_values_are_read_as_json(value: str, form: str) -> None:
     ((text, kind),) = duckdb.sql(f"SELECT CAST(v AS VARCHAR), typeof(v) FROM (SELECT {value} AS v)").fetchall()
-    (cell,) = as_read([text], kind)
-    assert cell == (form if form == text else (form, text))
+    assert as_whole([text], kind) == as_read([text], kind) == [form]
     assert as_read([f"{text[:-1]}…"], kind) == [f"{text[:-1]}…"], "what was cut stays as it is"

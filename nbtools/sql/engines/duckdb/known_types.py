@@ -15,7 +15,7 @@ from nbtools.errors import SqlInvalid
 from nbtools.ground.lazy import duckdb, has, np, pa, pd
 from nbtools.sql.results.moments import has_part, rebuilt, type_with
 from nbtools.sql.results.rows import zones_as_text
-from nbtools.sql.results.texts import span_text, text_of
+from nbtools.texts.values import span_text, text_of
 
 # What pandas calls types that the engine lacks, and objects that may be of several.
 _UNKNOWN = frozenset({"period", "interval", "geometry", "complex64", "complex128", "complex256", "float96", "float128"})

@@ -22,6 +22,17 @@ def make_temp_dir() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
 
 
+def remove_temp_dir(folder: Path) -> None:
+    """Remove a folder with all that lies in it, as far as that can be done; a Stop meanwhile stays a Stop."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except OSError as exc:
+        # Stopped right after it closed a folder, Python 3.11 closes that folder once more.
+        if isinstance(exc.__context__, KeyboardInterrupt):
+            raise exc.__context__ from None
+        raise
+
+
 @functools.lru_cache(maxsize=1)
 def _remove_left(parent: str, _minute: int) -> None:
     """Remove the folders of processes that were killed; one look a minute is enough."""
@@ -32,4 +43,4 @@ def _remove_left(parent: str, _minute: int) -> None:
             match = _NAME.match(path.name)
             if match and not psutil.pid_exists(int(match[1])):
                 # Only the owner's own can be removed; what belongs to others stays for them.
-                shutil.rmtree(path, ignore_errors=True)
+                remove_temp_dir(path)

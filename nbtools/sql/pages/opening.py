@@ -22,7 +22,7 @@ from nbtools.ground.paths import stamp_of
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.duckdb.zones import common_zone, types_of, zones_of
 from nbtools.sql.engines.protocol import EngineOptions, QueryControl
-from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.engines.temp_dirs import make_temp_dir, remove_temp_dir
 from nbtools.sql.files.calls import PATTERN
 from nbtools.sql.files.cells import SMALL_BYTES
 from nbtools.sql.files.csv import PACKED
@@ -157,7 +157,7 @@ def _engine_with_folder(options: EngineOptions) -> tuple[Path, DuckDBEngine, Cal
     room = _with_room(options)
     engine = DuckDBEngine(options=dataclasses.replace(room, roots=(*room.roots, shared)), spill=shared)
     # A pager that nobody closed, and nobody holds any more, takes its copy of the rows along.
-    return folder, engine, weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
+    return folder, engine, weakref.finalize(engine, remove_temp_dir, folder)
 
 
 @functools.lru_cache(maxsize=1)
@@ -167,7 +167,7 @@ def _folder_of_pages(process: int) -> Path:
 
     def remove() -> None:
         if os.getpid() == process:  # one that forked off leaves it alone
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_temp_dir(folder)
 
     atexit.register(remove)
     return folder

@@ -14,7 +14,6 @@ import dataclasses
 import json
 import os
 import pickle
-import shutil
 import signal
 import socket
 import subprocess
@@ -47,7 +46,7 @@ from nbtools.sql.engines.protocol import (
     QueryRequest,
 )
 from nbtools.sql.engines.servers import open_server
-from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.engines.temp_dirs import make_temp_dir, remove_temp_dir
 from nbtools.sql.engines.urls import resolve_url
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows, join_parts
 from nbtools.sql.verdict.verdict import Verdict
@@ -428,7 +427,7 @@ def _clean_up(
     for worker in (*idle, *busy.values()):
         worker.end()
     idle.clear()
-    shutil.rmtree(spill, ignore_errors=True)
+    remove_temp_dir(spill)
 
 
 def _settings(

@@ -28,3 +28,16 @@ def test_folders_of_killed_processes_are_removed_once_a_minute(tmp_path: Path, m
     now[0] += 60
     temp_dirs.make_temp_dir()
     assert not left[1].exists()
+
+
+def test_a_stop_while_a_folder_is_removed_is_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    close = os.close
+
+    def close_and_stop(descriptor: int) -> None:
+        monkeypatch.undo()
+        close(descriptor)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "close", close_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        temp_dirs.remove_temp_dir(tmp_path)

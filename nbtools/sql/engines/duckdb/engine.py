@@ -22,7 +22,6 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import shutil
 import threading
 import weakref
 from collections.abc import Iterator
@@ -46,7 +45,7 @@ from nbtools.sql.engines.protocol import (
     catalog_query,
     tables_of,
 )
-from nbtools.sql.engines.temp_dirs import make_temp_dir
+from nbtools.sql.engines.temp_dirs import make_temp_dir, remove_temp_dir
 from nbtools.sql.results.engine_copy import FileCopy
 from nbtools.sql.verdict import guards
 from nbtools.sql.verdict.duckdb.macros import read_definitions
@@ -115,7 +114,7 @@ class DuckDBEngine:
     def _open(self) -> Any:
         if self._spill is None:
             self._spill = make_temp_dir()
-            self._finalizer = weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
+            self._finalizer = weakref.finalize(self, remove_temp_dir, self._spill)
         name = hashlib.sha256(repr((self._database, self._options, self._spill)).encode()).hexdigest()
         with _OPENING:
             return self._open_locked(name, self._spill / f"spill-{name[:8]}")

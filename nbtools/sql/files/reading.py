@@ -160,6 +160,7 @@ class TextFiles:
         self._lock = threading.Lock()
         self._readings: dict[tuple[Any, ...], CallReading] = {}
         self._copied: dict[str, str] = {}
+        self._located: dict[tuple[str, str], Path] = {}
 
     def read(
         self,
@@ -196,7 +197,7 @@ class TextFiles:
         edits = [] if begun is None else list(begun.edits)
         notes = [] if begun is None else list(begun.notes)
         calls = find_calls(verdict, self.is_named)
-        paths = {name: path for name in verdict.files if (path := self._path(name)) is not None}
+        paths = {name: path for name in verdict.files if (path := self._judged_path(name)) is not None}
         stamps = {path: stamp_of(path) for path in paths.values()} | dict(begun.stamps if begun else {})
         is_plain = begun is None or not begun.edits
         for name, path in paths.items():
@@ -241,6 +242,18 @@ class TextFiles:
             path = self._locate(name)
             return path if path is not None and test(path) else None
         return None
+
+    def _judged_path(self, name: str) -> Path | None:
+        """Return the path of a file that a query may read, remembered for as long as the name leads to that file."""
+        here = ""
+        with contextlib.suppress(KeyError, OSError, ValueError):
+            here = os.getcwd()  # noqa: PTH109 - a Path takes as long as all the rest
+            if os.path.samefile(name, path := self._located[name, here]):  # noqa: PTH121 - same
+                return path
+        located = self._path(name)
+        if located is not None and here:
+            self._located[name, here] = located
+        return located
 
     def hint(self, verdict: Verdict, engine: SqlEngine, error: NbtoolsError, control: QueryControl) -> str | None:
         """Return what to do about a file that an error is about; `None` where the error itself says it best."""

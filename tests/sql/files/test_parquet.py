@@ -65,3 +65,16 @@ def test_a_footer_that_is_none_is_no_reason_to_fail(session: SqlSession, change:
 def test_a_file_without_durations_tells_nothing(session: SqlSession) -> None:
     pd.DataFrame({"d": [1], "t": pd.to_datetime(["2024-01-01"])}).to_parquet("x.parquet")
     assert session.query("FROM 'x.parquet'").notes == ()
+
+
+def test_a_name_that_leads_to_another_file_is_told_what_that_one_has(session: SqlSession, tmp_path: Path) -> None:
+    for folder, data in (("one", pa.array([1], pa.duration("s"))), ("two", [1])):
+        (tmp_path / folder).mkdir()
+        pq.write_table(pa.table({"d": data}), tmp_path / folder / "x.parquet")
+    link = tmp_path / "link.parquet"
+    for folder, count in (("one", 1), ("one", 1), ("two", 0), ("one", 1)):
+        link.unlink(missing_ok=True)
+        link.symlink_to(tmp_path / folder / "x.parquet")
+        with contextlib.chdir(tmp_path / folder):
+            notes = [len(session.query(f"FROM '{name}'").notes) for name in ("../link.parquet", "x.parquet")]
+        assert notes == [count, count]

@@ -7,13 +7,15 @@ a hover or a copy away there.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import decimal
 import functools
 import json
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from nbtools.ground.lazy import duckdb
 from nbtools.texts.values import text_of
@@ -39,7 +41,9 @@ _FLOAT = re.compile(r"(?:nullable\()?(?:half)?(?:float|double|real)[\w ]*\)?(?:\
 # A float tells numbers of so many digits apart; what it has beyond comes of its binary form.
 _DIGITS = 15
 _DEEP = re.compile(r"(?:struct|map|union|list)\b|.*\[\d*\]\Z", re.IGNORECASE | re.DOTALL)
-_TOKENS = re.compile(r"('(?:[^'\\]|\\.)*')|([{}\[\],:=])|([^{}\[\],:=']+)", re.DOTALL)
+# Of a nested value as DuckDB writes it: a text, a text of JSON, a sign, anything else. Bare texts hold no quotes.
+_TOKENS = re.compile(r"""('(?:[^'\\]|\\.)*')|("(?:[^"\\]|\\.)*")|([{}\[\],:=])|([^{}\[\],:='"]+)""", re.DOTALL)
+_CLOSING = {"[": "]", "{": "}"}
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _MOST_ZEROS = 400  # of a number inside of JSON
 _MOST_DECIMALS = 6  # that others are filled up to
@@ -200,32 +204,86 @@ def as_whole(texts: Sequence[str | None], kind: str) -> list[str | None]:
 
     Examples
     --------
-    >>> as_whole(["['\"a\"', 1, '{\"b\": 2}']", None], "JSON[]"), as_whole(['[["a", 1]]'], "JSON[][]")
-    (['["a", 1, {"b": 2}]', None], ['[["a", 1]]'])
+    >>> as_whole(["['\"a\"', 1, '{\"b\": 2}']", None], "JSON[]"), as_whole(["[1, true, x]"], "VARCHAR[]")
+    (['["a", 1, {"b": 2}]', None], ['["1", "true", "x"]'])
     """
     return [text and _json_form(text, kind) for text in texts] if _DEEP.match(kind) else list(texts)
 
 
+class _NestedForm(NamedTuple):
+    """What a value of a nested type has: the form of each part, by which alone ``1`` is a number or a text."""
+
+    form: str
+    parts: Mapping[str, _NestedForm] = types.MappingProxyType({})
+
+    def part(self, form: str, name: str) -> _NestedForm:
+        return self.parts.get(name, _ANY) if self.form == form else _ANY
+
+
+_ANY, _TEXT = _NestedForm("any"), _NestedForm("text")
+
+
+@functools.lru_cache(maxsize=1_000)
+def _shape_of(kind: str) -> _NestedForm:
+    with contextlib.suppress(duckdb.Error):  # a type that only the database has, or no engine
+        return _shape(duckdb.sqltype(kind))
+    return _ANY
+
+
+def _shape(kind: Any) -> _NestedForm:
+    form = {"array": "list"}.get(kind.id, kind.id)
+    if form in {"list", "struct", "map"}:
+        return _NestedForm(
+            form, {name: _shape(child) for name, child in kind.children if name != "size" or form != "list"}
+        )
+    if form in {"union", "variant"}:
+        return _ANY
+    is_text = kind_of(str(kind)) not in {"number", "bool"}
+    return _NestedForm("document" if str(kind) == "JSON" else "text" if is_text else "any")
+
+
 def _json_form(text: str, kind: str) -> str:
-    """Return the JSON of a nested value that DuckDB has written; the text itself where it is JSON, or was cut."""
-    if _is_json(text):
-        return text
-    parts: list[str] = []
-    for quoted, sign, bare in _TOKENS.findall(text):
-        word = bare.strip()
-        if sign in {":", "="} and parts:
-            parts[-1] = parts[-1] if parts[-1].startswith('"') else json.dumps(parts[-1])
-            parts.append(": ")
-        elif sign:
-            parts.append(", " if sign == "," else sign)
-        elif word in {"NULL", "true", "false"} or _NUMBER.fullmatch(word):
-            parts.append(word.replace("NULL", "null"))
-        elif word or quoted:
-            inside = re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL) if quoted else word
-            is_document = "JSON" in kind and inside.startswith(('"', "{", "[", "null")) and _is_json(inside)
-            parts.append(inside if is_document else json.dumps(inside, ensure_ascii=False))
-    form = "".join(parts)
-    return form if _is_json(form) else text
+    """Return the JSON of a nested value that DuckDB has written, or that is JSON; the text itself where it was cut."""
+    tokens = collections.deque(token for token in _TOKENS.findall(text) if any(map(str.strip, token)))
+    with contextlib.suppress(IndexError, RecursionError):
+        form = _json_value(tokens, _shape_of(kind))
+        return form if not tokens and _is_json(form) else text
+    return text
+
+
+def _json_value(tokens: collections.deque[tuple[str, ...]], shape: _NestedForm) -> str:
+    """Take the tokens of a value, and return it as JSON."""
+    token = tokens.popleft()
+    sign = token[2]
+    if sign not in _CLOSING:
+        return _json_leaf(token, shape.form)
+    items: list[str] = []
+    while tokens[0][2] != _CLOSING[sign]:
+        if items:
+            tokens.popleft()  # the comma
+        if sign == "[":
+            items.append(_json_value(tokens, shape.part("list", "child")))
+            continue
+        key = _json_value(tokens, shape.part("map", "key") if shape.form == "map" else _TEXT)
+        tokens.popleft()
+        name = json.loads(key) if key.startswith('"') else key
+        part = shape.part("map", "value") if shape.form == "map" else shape.part("struct", name)
+        items.append(f"{json.dumps(name, ensure_ascii=False)}: {_json_value(tokens, part)}")
+    tokens.popleft()
+    return f"{sign}{', '.join(items)}{_CLOSING[sign]}"
+
+
+def _json_leaf(token: tuple[str, ...], form: str) -> str:
+    quoted, string, _, bare = token
+    word = bare.strip()
+    if string or word in {"NULL", "null"}:
+        return string or "null"
+    if form != "text" and (word in {"true", "false"} or _NUMBER.fullmatch(word)):
+        return word
+    inside = re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL) if quoted else word
+    if form == "document" and inside.startswith(('"', "{", "[", "null")) and _is_json(inside):
+        return _json_form(inside, "")
+    return json.dumps(inside, ensure_ascii=False)
 
 
 def _is_json(text: str) -> bool:

@@ -158,6 +158,9 @@ def test_subscriptions_end_with_the_session(bench, monkeypatch: pytest.MonkeyPat
         post("notifications/initialized")
         assert post("logging/setLevel", 2, level="info").ok
         assert post("resources/subscribe", 3, uri="nbtools://memory/a").ok
+        assert post("resources/subscribe", 4, uri="nbtools://memory/b").ok
+        assert made[0]._uris() == {"nbtools://memory/a", "nbtools://memory/b"}
+        assert post("resources/unsubscribe", 5, uri="nbtools://memory/b").ok
         assert made[0]._uris() == {"nbtools://memory/a"}
         assert requests.delete(server.url, headers=headers, timeout=10).ok
         aio.run(over(made[0]._task), timeout=20)

@@ -30,7 +30,7 @@ def load_code(*names: str) -> str:
         loader += (
             f"if 'nbtools_{name}' not in sys.modules:\n"
             f"    module = sys.modules['nbtools_{name}'] = types.ModuleType('nbtools_{name}')\n"
-            f"    exec(compile({text!r}, '<nbtools>', 'exec'), module.__dict__)\n"
+            f"    exec(compile({text!r}, '<nbtools/kernels/inside/{name}.py>', 'exec'), module.__dict__)\n"
         )
     return f"exec({loader!r}, {{}})"
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import altair as alt
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
 from IPython.core import pylabtools
+from IPython.core.formatters import DisplayFormatter
 from matplotlib import pyplot as plt
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -127,6 +130,73 @@ def test_another_canvas_is_left_to_ipython() -> None:
     made = pictures.print_figure(figure)
     assert made is not None
     assert pixels(base64.b64decode(made)).ndim == 3
+
+
+class _Drawn:
+    """A value that draws itself, as charts of many packages do."""
+
+    def _repr_png_(self) -> bytes:
+        return b"\x89PNG its own"
+
+    def _repr_svg_(self) -> str:
+        return "<svg/>"
+
+
+class _Plotly:
+    """A figure of a package that saves pictures by another one."""
+
+    def write_image(self, path: str) -> None:
+        if not path.endswith(".png"):
+            raise ValueError("no such form\nand a second line")
+        Path(path).write_bytes(b"picture")
+
+
+_Plotly.__module__ = "plotly.graph_objs"
+
+
+@pytest.mark.parametrize(("suffix", "content"), [(".png", b"\x89PNG its own"), (".svg", b"<svg/>")])
+def test_a_value_that_draws_itself_is_saved_in_the_form_of_the_suffix(
+    tmp_path: Path, suffix: str, content: bytes
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    assert pictures.export(_Drawn(), {}, str(path), DisplayFormatter()) == "saved"
+    assert path.read_bytes() == content
+
+
+def test_what_cannot_be_saved_says_why_and_what_draws_nothing_says_nothing(tmp_path: Path) -> None:
+    formatter = DisplayFormatter()
+    assert "FileNotFoundError" in (pictures.export(_Drawn(), {}, str(tmp_path / "none" / "a.png"), formatter) or "")
+    assert pictures.export(_Drawn(), {}, str(tmp_path / "a.txt"), formatter) is None
+    assert pictures.export(1, {}, str(tmp_path / "a.png"), formatter) is None
+    assert pictures.export(None, {}, str(tmp_path / "a.png"), formatter) is None
+
+
+def test_the_figure_that_was_assigned_last_is_exported_by_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, path = {"figure": _Plotly(), "n": 1}, str(tmp_path / "a.png")
+    monkeypatch.setitem(pictures._EXPORTERS, "plotly", ("write_image", "absent_package", "kaleido"))
+    assert pictures.export(None, names, path, None) == "plotly saves pictures by kaleido, which is not installed"
+    monkeypatch.setitem(pictures._EXPORTERS, "plotly", ("write_image", "json", "kaleido"))
+    assert pictures.export(None, names, path, None) == "saved"
+    assert Path(path).read_bytes() == b"picture"
+    assert pictures.export(None, names, str(tmp_path / "a.bmp"), None) == "ValueError: no such form"
+
+
+def test_a_chart_of_altair_is_shown_without_what_loads_from_elsewhere_unless_the_script_chose_that() -> None:
+    drawn = alt.Chart(alt.Data(values=[{"x": 1}])).mark_point().encode(x="x:Q")
+    bundle = pictures.chart_bundle(drawn)
+    assert "text/html" not in bundle
+    assert bundle["application/vnd.vegalite.v5+json"]["mark"] == {"type": "point"}
+    with alt.renderers.enable("html"):
+        assert "text/html" in pictures.chart_bundle(drawn)
+
+
+def test_another_backend_than_the_inline_one_shows_no_pictures_below_the_cell() -> None:
+    assert not pictures.is_inline()
+    assert pictures.open_figures() == []
+    figure = plt.figure()
+    assert pictures.open_figures() == [figure]
 
 
 @pytest.mark.processes

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from nbtools import Workbench
@@ -95,6 +96,39 @@ def test_a_workbench_with_fake_kernels_runs_its_tools(tmp_path: Path) -> None:
         assert failed.error.message == "line 2: ZeroDivisionError: division by zero (in: 1 / 0)"
     assert fake.run("print('still there')").ok
     fake.close()
+
+
+def test_a_fake_kernel_prints_reads_and_ends_as_a_kernel_does(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("read")
+    code = (
+        "import io, sys\nfile = io.StringIO()\nprint('aside', file=file)\nprint('out', file.getvalue(), end='')\n"
+        "print('err', file=sys.stderr)\nprint(open('a.txt').read(), output_image_path)\ninput()"
+    )
+    with FakeKernels() as kernels:
+        done = kernels.run(code, cwd=tmp_path, figure_path=tmp_path / "plot.png")
+        assert (done.stdout, done.stderr) == (f"out aside\nread {tmp_path / 'plot.png'}\n", "err\n")
+        assert str(done.error) == "line 7: EOFError: no one can be asked here"
+        assert str(kernels.run("x = 1\nif x:\nprint(2)").error).startswith("line 3: IndentationError")
+        ends = [kernels.run(f"import sys; sys.exit({code})") for code in ("", "0", "3", "'sorry'")]
+        assert [(done.status, done.exit_code) for done in ends] == [("ok", 0), ("ok", 0), ("error", 3), ("error", 1)]
+        assert ends[-1].stderr == "sorry\n"
+
+
+def test_a_fake_kernel_lists_what_a_session_defines_and_gives_a_value(tmp_path: Path) -> None:
+    with FakeKernels() as kernels:
+        session = kernels.session("s")
+        session.run("x, _hidden = 41, 0")
+        assert session.variables() == [{"name": "x", "type": "int", "text": "41"}]
+        assert kernels.run("[1, {2}]", wants_value=True).value == [1, [2]]
+        frame = pd.DataFrame({"a": [1, 2]})
+        doubled = kernels.run("double = f * 2\nNone", frames={"f": frame}, wants_value=["double"], cwd=tmp_path).value
+        assert doubled["a"].tolist() == [2, 4]
+        shown = Execution(status="ok", outputs=(("display", {"text/plain": "a"}),))
+    with FakeKernels({"show": shown}) as kernels:
+        pieces: list[Any] = []
+        kernels.run("show", on_output=pieces.append)
+        assert kernels.run("show").displays == ({"text/plain": "a"},)
+        assert [piece.kind for piece in pieces] == ["display"]
 
 
 _TRACED = """

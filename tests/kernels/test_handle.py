@@ -87,6 +87,13 @@ STATUSES: dict[str, tuple[Execution, type[Exception], str]] = {
     ),
     "timeout": (Execution(status="timeout", stdout="so far", duration_s=1.5), CallTimeout, "timed out after 1.5 s"),
     "died": (Execution(status="died", signal="SIGKILL"), KernelDied, "the kernel died, by SIGKILL."),
+    "crash": (Execution(status="died", signal="SIGSEGV"), KernelDied, "the script crashed: SIGSEGV ended its process."),
+    "died, nobody knows why": (Execution(status="died"), KernelDied, "the kernel died, for no known reason."),
+    "ended itself": (
+        Execution(status="died", exit_code=3),
+        KernelDied,
+        "the script ended its process, with exit code 3.",
+    ),
     "memory_limit": (Execution(status="memory_limit"), LimitExceeded, "the script reached its memory limit"),
 }
 

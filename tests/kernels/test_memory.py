@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +80,27 @@ def test_errors_arrive_as_what_they_are(kernels: Kernels) -> None:
     assert kernels.run("memory.write('x', object())", memory=Notes()).error is not None
     done = kernels.run("memory['x'] = 1", memory=Notes())
     assert "memory.write('x', value)" in str(done.error)
+
+
+def test_what_memory_answers_arrives_as_plain_data(kernels: Kernels) -> None:
+    @dataclasses.dataclass
+    class Pair:
+        left: int
+        right: int
+
+    class Record:
+        def to_dict(self) -> dict[str, int]:
+            return {"version": 3}
+
+    notes = Notes()
+    notes.items = {"record": Record(), "pair": Pair(1, 2), "set": {4}, "folder": Path("/a"), "type": Pair}
+    code = "print([memory[key] for key in ('record', 'pair', 'set', 'folder')], 'Pair' in memory['type'], len(memory))"
+    done = kernels.run(
+        f"{code}\nprint(sorted(dir(memory)) == dir(memory), 'set' in memory, list(memory)[:2], memory)", memory=notes
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "[{'version': 3}, {'left': 1, 'right': 2}, [4], '/a'] True 5"
+    assert second.startswith("True True ['record', 'pair'] <memory of this script: ")
 
 
 def test_only_the_methods_of_memory_can_be_called(kernels: Kernels) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nbtools import Workbench
-from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
+from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded, PathNotAllowed
 from nbtools.ground.paths import Roots
 from nbtools.kernels import Kernels, OutputLimits, validation
 
@@ -23,6 +23,11 @@ def test_a_timeout_that_makes_no_sense_is_refused(value: object) -> None:
 def test_code_that_is_no_text_is_refused(code: object) -> None:
     with pytest.raises(InvalidArguments):
         validation.check_code(code)
+
+
+def test_code_that_is_too_long_says_by_how_much() -> None:
+    with pytest.raises(LimitExceeded, match=f"is {validation._MAX_CODE + 1:,} characters long"):
+        validation.check_code("#" * (validation._MAX_CODE + 1))
 
 
 @pytest.mark.parametrize(
@@ -69,6 +74,12 @@ def test_a_working_folder_must_exist_and_be_allowed(tmp_path: Path) -> None:
         validation.check_folder(tmp_path / "file", None)
     with pytest.raises(InvalidArguments):
         validation.check_folder("a\0b", None)
+
+
+@pytest.mark.parametrize("folder", [3, None, "a\0b"])
+def test_what_names_no_folder_is_refused(folder: object) -> None:
+    with pytest.raises(InvalidArguments):
+        validation.check_folder(folder, None)
 
 
 def test_variables_must_be_json_under_usable_names(tmp_path: Path) -> None:

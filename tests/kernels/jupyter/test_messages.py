@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nbtools.kernels.jupyter import messages
 from nbtools.kernels.jupyter.messages import Message, MessageCodec
 
 
@@ -31,6 +32,14 @@ def test_what_is_not_wanted_or_too_large_is_not_decoded() -> None:
     assert told == Message(type="too_large", parent_id="", content={"bytes": 1_000})
     assert MessageCodec(b"key").unpack(frames, {"comm_msg"}, "another request") is None
     assert MessageCodec(b"key").unpack([b"subject", b"no delimiter"], {"comm_msg"}) is None
+
+
+def test_a_message_with_an_endless_header_is_not_decoded_and_a_connection_without_a_key_is_not_signed() -> None:
+    wire = MessageCodec(b"")
+    _, frames = wire.pack("status", {})
+    assert frames[1] == b""
+    assert wire.unpack(frames, {"status"}) == Message(type="status", parent_id="", content={})
+    assert wire.unpack([*frames[:4], b" " * messages._MOST_HEAD + frames[4], frames[5]], {"status"}) is None
 
 
 def test_jupyter_reads_what_we_sign() -> None:

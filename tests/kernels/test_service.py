@@ -225,6 +225,45 @@ def test_forks_do_not_share_their_random_numbers(kernels: Kernels) -> None:
 
 
 @pytest.mark.races
+def test_what_breaks_when_it_is_looked_at_is_listed_with_its_type(kernels: Kernels) -> None:
+    code = (
+        "import pandas as pd\nclass Odd:\n    def __len__(self): raise OSError\n    def __repr__(self): raise OSError\n"
+        "class Shy:\n    def __len__(self): return 3\n    def __repr__(self): return 'y' * 300\n"
+        "odd, shy, frame, number = Odd(), Shy(), pd.DataFrame({'a': [1]}), 7"
+    )
+    session = kernels.session("looked at")
+    assert session.run(code).ok
+    shown = {one.pop("name"): one for one in session.variables()}
+    session.close()
+    assert (shown["odd"]["type"], shown["odd"]["size"], shown["odd"]["text"]) == ("Odd", None, "")
+    assert (shown["shy"]["size"], shown["shy"]["text"]) == ("3", "y" * 199 + "…")
+    assert (shown["frame"]["size"], shown["frame"]["text"]) == ("1 x 1", "")
+    assert shown["number"]["text"] == "7"
+
+
+def test_text_that_is_not_unicode_is_shown_as_python_writes_it(kernels: Kernels) -> None:
+    done = kernels.run(
+        "print('a\\ud800b'); display({'text/plain': 'c\\udfff'}, raw=True); raise ValueError('d\\ud800')"
+    )
+    assert done.stdout == "a\\ud800b\n"
+    assert done.displays[0]["text/plain"] == "c\\udfff"
+    assert done.error is not None
+    assert done.error.value == "d\\ud800"
+
+
+def test_a_link_to_an_input_file_is_renewed_and_a_file_of_the_session_stays(kernels: Kernels, tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "in.txt").write_text(folder)
+    session = kernels.session("links")
+    one, two = ([tmp_path / folder / "in.txt"] for folder in ("one", "two"))
+    code = "print(open('in.txt').read())"
+    assert [session.run(code, inputs_paths=paths).stdout for paths in (one, two)] == ["one\n", "two\n"]
+    session.run("import os; os.unlink('in.txt'); open('in.txt', 'w').write('own')")
+    assert session.run(code, inputs_paths=one).stdout == "own\n"
+    session.close()
+
+
 def test_libraries_with_threads_work_in_a_fork(kernels: Kernels) -> None:
     script = (
         "import numpy as np, duckdb, concurrent.futures, subprocess, multiprocessing\n"

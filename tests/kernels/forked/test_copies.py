@@ -68,6 +68,18 @@ def test_a_copy_is_a_child_of_the_warden_and_outlives_its_original(kernels: Kern
     assert wait_until(lambda: not folder.exists())
 
 
+def test_a_copy_takes_another_name_unless_that_is_taken(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("x = 41")
+    a.fork("b").fork("c")
+    with pytest.raises(InvalidArguments, match="A session 'a' already exists"):
+        kernels.adopt("c", "a")
+    kernels.adopt("b", "d")
+    assert [(shown["name"], shown["copy_of"]) for shown in kernels.list()] == [("a", None), ("c", "d"), ("d", "a")]
+    assert kernels.session("d").run("x += 1; x").text() == "42\n"
+    assert a.run("x").text() == "41\n"
+
+
 @pytest.mark.races
 def test_a_session_that_does_much_before_a_fork_is_copied_by_two_forks(kernels: Kernels) -> None:
     a = kernels.session("a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import math
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from nbtools.kernels.inside.values import VALUE_CHANGED, is_lost, json_report, report, stored_value
@@ -55,6 +57,24 @@ def test_a_value_for_a_notebook_is_equal_or_a_note_says_what_changed(tmp_path: P
     assert (made["data"] == value) == (not words)
     assert words in made.get("value_note", "")
     assert ("value_note" in made) == bool(words)
+
+
+def test_values_of_well_known_classes_have_a_form_and_tables_have_files(tmp_path: Path) -> None:
+    @dataclasses.dataclass
+    class Pair:
+        left: int
+        right: Path
+
+    assert json_report([Pair(1, Path("/a")), dt.timedelta(1), pd.NaT])["data"] == [
+        {"left": 1, "right": "/a"},
+        "1 day, 0:00:00",
+        None,
+    ]
+    frame = pd.DataFrame({"a": [1, 2]}, index=pd.Index(["x", "y"], name="k"))
+    made = [json_report(value, str(tmp_path))["data"] for value in (frame, frame["a"], pd.DataFrame({"b": [3]}))]
+    assert [Path(one["parquet"]).name for one in made] == ["value.parquet", "value-2.parquet", "value-3.parquet"]
+    assert [one["columns"] for one in made] == [["k", "a"], ["k", "a"], ["b"]]
+    assert pd.read_parquet(made[0]["parquet"]).to_dict("list") == {"k": ["x", "y"], "a": [1, 2]}
 
 
 @pytest.mark.parametrize("value", [math.inf, [-math.inf, {"x": math.nan}], [np.float32("inf"), 1.5]])

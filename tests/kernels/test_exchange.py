@@ -186,6 +186,15 @@ def test_a_session_keeps_its_frames_and_gives_what_the_run_assigned(real: Kernel
     assert real.run("result = df.shape[1]", session="s", wants_value=["result"]).value == 11
 
 
+def test_what_is_handed_over_as_a_value_and_is_none_is_told(kernels: Any) -> None:
+    forged = kernels.run("v = {'__stored__': '/etc/passwd', 'kind': 'array'}", wants_value=["v"])
+    assert (forged.status, forged.value) == ("ok", None)
+    assert forged.notes[-1].startswith("the value cannot be read: ")
+    with pytest.raises(InvalidArguments, match="f is an array of Python objects") as caught:
+        kernels.run("f", frames={"f": np.array([object()])})
+    assert caught.value.tried == "handing f to a script"
+
+
 def test_a_value_that_is_none_is_told(kernels: Any) -> None:
     done = kernels.run("object()", wants_value=["result"])
     assert done.value is None

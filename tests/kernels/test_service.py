@@ -264,6 +264,18 @@ def test_a_link_to_an_input_file_is_renewed_and_a_file_of_the_session_stays(kern
     session.close()
 
 
+def test_a_message_that_a_script_makes_up_is_missed_and_ends_nothing(kernels: Kernels) -> None:
+    code = (
+        "kernel = get_ipython().kernel\n"
+        "def send(kind, content):\n"
+        "    kernel.session.send(kernel.iopub_socket, kind, content, parent=kernel.get_parent())\n"
+        "print('before', flush=True)\nsend('stream', {'name': 'stdout'})\nsend('status', {})\nprint('after')"
+    )
+    done = kernels.run(code)
+    assert (done.status, done.stdout) == ("ok", "before\nafter\n")
+    assert done.truncated
+
+
 def test_libraries_with_threads_work_in_a_fork(kernels: Kernels) -> None:
     script = (
         "import numpy as np, duckdb, concurrent.futures, subprocess, multiprocessing\n"

@@ -118,6 +118,19 @@ def test_clearing_is_told_when_it_happens() -> None:
     assert [piece.kind for piece in seen] == ["stdout", "clear", "stdout", "clear"]
 
 
+def test_a_display_that_is_broken_is_called_once_and_the_output_is_kept() -> None:
+    calls: list[str] = []
+
+    def show(piece: OutputPiece) -> None:
+        calls.append(piece.text)
+        raise RuntimeError("the page is gone")
+
+    collector = Collector(show)
+    for text in "abc":
+        collector.stream("stdout", text)
+    assert (calls, collector.execution("ok").stdout) == (["a"], "abc")
+
+
 def test_an_error_is_kept_without_colours_and_told_in_the_end() -> None:
     seen: list[OutputPiece] = []
     collector = Collector(seen.append)

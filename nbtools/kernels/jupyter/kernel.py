@@ -45,8 +45,8 @@ _SHOWN = frozenset({"stream", "display_data", "execute_result", "update_display_
 _WANTED = _LAST_WANTED | _SHOWN | {"clear_output"}
 # The short parts of a message, which are copied; the others lie in memory only once.
 _SHORT_PARTS = 5
-# Messages that wait for their turn, at most, where the kernel holds the others; each second one read wakes ZeroMQ.
-_WAITING = 3
+# Messages that wait for their turn, at most, where the kernel itself holds the others.
+_WAITING = 2
 # A longer message is taken in a thread: it is decoded, and searched for secrets before it is shown.
 _LONG = 1 << 19
 # A run may send this much, and so many times as its limits allow; a message counts as so many bytes at least.
@@ -416,7 +416,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
             )
         content = code_content(code, silent=silent, recorded=recorded)
         run = self._run = JupyterRun(self._send("shell", "execute_request", content, metadata), collector, self._look)
-        asyncio.get_running_loop().call_later(_ASK_S, self._ask_again, run)
+        self._ask_again(run)
         return run
 
     def _ask_again(self, run: JupyterRun) -> None:
@@ -463,7 +463,7 @@ class JupyterKernel(LocalKernel[JupyterRun]):
                 self._heard.set()
             if self._run is not None:
                 self._take(self._run, frames)
-            if (spent := loop.time() - began) > _TURN_S:
+            if channel in self._sockets and (spent := loop.time() - began) > _TURN_S:
                 # Who sends what takes long to read waits twice as long: whatever else is to be done comes first.
                 loop.remove_reader(sock.fd)
                 loop.call_later(2 * (spent - _TURN_S), self._go_on, channel)

@@ -164,7 +164,6 @@ def test_the_answer_to_an_interrupted_call_is_nobodys(kernels: Kernels, is_late:
 
 
 @pytest.mark.races
-@pytest.mark.slow
 def test_it_works_on_a_spawned_kernel_too() -> None:
     notes = Notes()
     with Kernels("spawned", spares=0) as own:

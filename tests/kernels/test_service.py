@@ -264,6 +264,12 @@ def test_a_link_to_an_input_file_is_renewed_and_a_file_of_the_session_stays(kern
     session.close()
 
 
+def test_an_end_with_words_and_an_open_bracket_are_told_as_python_does(kernels: Kernels) -> None:
+    ended = kernels.run("import sys\nsys.exit('no such month')")
+    assert (ended.status, ended.exit_code, ended.stderr) == ("error", 1, "no such month\n")
+    assert str(kernels.run("x = 1\nprint((x,").error) == "line 2: SyntaxError: '(' was never closed"
+
+
 def test_a_message_that_a_script_makes_up_is_missed_and_ends_nothing(kernels: Kernels) -> None:
     code = (
         "kernel = get_ipython().kernel\n"

@@ -142,6 +142,35 @@ def test_a_remote_kernel_cannot_write_outside_the_working_folder(fresh, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here"]
 
 
+def test_a_remote_kernel_that_lies_about_its_files_is_told_and_the_output_stays(fresh, tmp_path):
+    break_it = "import sys; p = sys.modules['nbtools_file_transfer']; p.{} = lambda *a, **k: {}\nprint('out')"
+    context = RunContext(cwd=tmp_path)
+    huge = f"p.json.dumps({{'changed': {{'work/a': {10**15}}}}})"
+    for answer, note in (
+        (huge, "work/a and what follows was left on the gateway: too large"),
+        ("1 / 0", "division by"),
+    ):
+        done = run(fresh, break_it.format("list_changed", answer), context=context)
+        assert (done.status, done.stdout, done.artifacts) == ("ok", "out\n", ())
+        assert any(note in one for one in done.notes), done.notes
+    run(fresh, break_it.format("begin", "1 / 0"), context=context)
+    assert "refused a step: ZeroDivisionError" in run(fresh, "1", context=context).notes[0]
+    run(fresh, break_it.format("put", "1 / 0"))
+    given = tmp_path / "given.txt"
+    given.write_text("x")
+    done = run(fresh, "1", context=RunContext(files=(given,)))
+    assert (done.status, fresh.alive) == ("died", False)
+    assert "refused a step: ZeroDivisionError" in done.notes[0]
+
+
+def test_what_a_session_writes_at_its_end_comes_back(fresh, tmp_path):
+    code = "import atexit, pathlib; atexit.register(lambda: pathlib.Path('end.txt').write_text('x'))"
+    assert run(fresh, code, context=RunContext(cwd=tmp_path)).artifacts == ()
+    aio.run(fresh.finish(timeout=30))
+    assert (tmp_path / "end.txt").read_text() == "x"
+    assert fresh.pid is None
+
+
 def test_output_streams_as_it_appears(kernel, tmp_path):
     seen, mark = [], tmp_path / "seen"
 

@@ -13,7 +13,6 @@ from nbtools.kernels.jupyter.spawned import SpawnedBackend
 
 pytestmark = [
     pytest.mark.races,
-    pytest.mark.slow,
     pytest.mark.skipif(not capabilities().can("strict"), reason="; ".join(capabilities().missing)),
 ]
 CODE = """

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
+import functools
 import json
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -296,27 +297,20 @@ def test_a_server_that_never_started_closes_and_one_that_closes_ends_the_waiting
 def test_the_loop_serves_two_pipes_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = os.pipe(), os.pipe()
     state = {number: os.fstat(end) for number, end in enumerate((ends[0][0], ends[1][1]))}
-
-    class Stream(io.StringIO):
-        number = 0
-
-        def fileno(self) -> int:
-            return self.number
-
-    stdin, stdout = Stream(), Stream()
-    stdout.number = 1
+    for end in (*ends[0], *ends[1]):
+        os.close(end)
+    numbers = [0, 1]
+    stdin, stdout = (SimpleNamespace(fileno=functools.partial(numbers.__getitem__, at)) for at in (0, 1))
     monkeypatch.setattr(sys, "stdin", stdin)
     monkeypatch.setattr(sys, "stdout", stdout)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(stdio.os, "fstat", state.__getitem__)
-            assert stdio._loop_can_serve()
-            state[1] = state[0]  # one and the same socket
-            assert not stdio._loop_can_serve()
-            stdout.number = 5
-            assert not stdio._loop_can_serve()
-            monkeypatch.setattr(sys, "stdin", None)
-            assert not stdio._loop_can_serve()
-    finally:
-        for end in (*ends[0], *ends[1]):
-            os.close(end)
+    system = SimpleNamespace(name="posix", fstat=state.__getitem__)
+    monkeypatch.setattr(stdio, "os", system)  # the descriptors of the tests are what they are
+    assert stdio._loop_can_serve()
+    system.name = "nt"
+    assert not stdio._loop_can_serve()
+    system.name, numbers[1] = "posix", 5
+    assert not stdio._loop_can_serve()
+    numbers[1], state[1] = 1, state[0]  # one and the same socket
+    assert not stdio._loop_can_serve()
+    monkeypatch.setattr(sys, "stdin", None)
+    assert not stdio._loop_can_serve()

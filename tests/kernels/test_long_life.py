@@ -126,6 +126,25 @@ while True:
 """
 
 
+FULL = """
+full = []
+try:
+    while True:
+        full.append(bytearray(1_000_000))
+except MemoryError:
+    del full[-10:]
+"""
+
+
+@pytest.mark.own_zygote
+@pytest.mark.parametrize("kind", ["comm_msg", "display_data"])
+def test_a_kernel_that_has_no_memory_for_its_messages_ends_by_that_limit(kind: str) -> None:
+    flood = FLOOD.replace("while True:\n    app", f"{FULL}while True:\n    app")
+    with Kernels(spares=0, preloads=(), memory_bytes=1 << 30) as kernels:
+        done = kernels.run(flood, variables={"KIND": kind}, timeout=60.0)
+    assert (done.status, done.signal) == ("memory_limit", "SIGABRT")
+
+
 def test_a_long_display_is_taken_beside_the_loop_and_in_its_place(kernels: Kernels) -> None:
     pieces: list[tuple[str, int, str]] = []
 

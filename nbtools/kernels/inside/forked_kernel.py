@@ -14,6 +14,7 @@ import asyncio
 import atexit
 import contextlib
 import contextvars
+import errno
 import functools
 import gc
 import importlib
@@ -163,6 +164,22 @@ def _make_app_class() -> type:
     from ipykernel.iostream import IOPubThread
     from ipykernel.kernelapp import IPKernelApp
 
+    class Publisher(IOPubThread):
+        """Sends what is shown, from a thread of its own, and ends a kernel that has no memory left for it.
+
+        Parts of the message are sent by then: the rest would be taken from the next, and the thread waits for ever.
+        """
+
+        def _really_send(self, *args: Any, **options: Any) -> None:
+            try:
+                super()._really_send(*args, **options)
+            except MemoryError:
+                os.abort()
+            except zmq.ZMQError as exc:
+                if exc.errno == errno.ENOMEM:
+                    os.abort()
+                raise
+
     class ForkedKernelApp(IPKernelApp):
         """IPKernelApp without a connection file: the owner knows the connection."""
 
@@ -185,7 +202,7 @@ def _make_app_class() -> type:
             self.iopub_socket.sndhwm = 0
             self.iopub_port = self._bind_socket(self.iopub_socket, self.iopub_port)
             self.configure_tornado_logger()
-            self.iopub_thread = IOPubThread(self.iopub_socket, pipe=False, **greeting)
+            self.iopub_thread = Publisher(self.iopub_socket, pipe=False, **greeting)
             self.iopub_thread.start()
             self.iopub_socket = self.iopub_thread.background_socket
 

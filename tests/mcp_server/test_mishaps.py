@@ -25,6 +25,7 @@ from nbtools.contract.result import Artifact, Output
 from nbtools.contract.tool import Context, tool
 from nbtools.errors import InvalidArguments
 from nbtools.ground import aio
+from nbtools.ground.config import Config
 from nbtools.mcp_server import HttpServer, McpClient, approval, client_config, make_server, stdio
 from nbtools.mcp_server.subscriptions import Subscriptions
 
@@ -176,15 +177,21 @@ def test_a_file_of_another_session_is_neither_listed_nor_read(bench: Workbench, 
         server.close()
 
 
-def test_where_the_memory_is_denied_files_are_listed_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "how", [{"policy": {"memory_retrieve": "deny"}}, {"config": Config(enabled_tools=("*", "!memory_retrieve"))}]
+)
+def test_where_the_memory_is_denied_or_not_enabled_files_are_listed_alone(tmp_path: Path, how: Any) -> None:
     async def work(client: Any) -> list[str]:
         await client.call_tool("leave", {"path": str(tmp_path / "a.txt"), "content": "61"})
         return [one.name for one in (await client.list_resources()).resources]
 
-    home, policy = tmp_path / "home", {"memory_retrieve": "deny"}
-    with Workbench(home=home, memory_url=":memory:", allowed_paths=[tmp_path], tools=[leave], policy=policy) as made:
+    with Workbench(
+        home=tmp_path / "home", memory_url=":memory:", allowed_paths=[tmp_path], tools=[leave], **how
+    ) as made:
         made.memory.write("note", 1)
         assert _with_client(made, work, mode="legacy") == ["a.txt"]
+        refused = [record for record in made.call_records() if record["tool"] == "memory_list"]
+        assert len(refused) == len(how.keys() & {"policy"}), "what is not enabled is not tried"
 
 
 def test_a_tool_asks_its_client_and_is_answered_with_its_own_state(bench: Workbench) -> None:

@@ -245,7 +245,7 @@ def _shape(kind: Any) -> _NestedForm:
 def _json_form(text: str, kind: str) -> str:
     """Return the JSON of a nested value that DuckDB has written, or that is JSON; the text itself where it was cut."""
     tokens = collections.deque(token for token in _TOKENS.findall(text) if any(map(str.strip, token)))
-    with contextlib.suppress(IndexError, RecursionError):
+    with contextlib.suppress(IndexError, RecursionError, ValueError):
         form = _json_value(tokens, _shape_of(kind))
         return form if not tokens and _is_json(form) else text
     return text

@@ -1,10 +1,8 @@
 """Comparing: the rows of two tables that differ, matched by a key, as one query: cell beside cell, and what changed.
 
-A value differs where SQL calls it distinct: a missing one equals a missing one, and a NaN a NaN. The tables are
-joined by their keys and the hash of the rest, which takes half of the time and memory; whole rows are joined where that
-differs. What is left is small as a rule, and everything that is counted is counted in that. A key of several rows
-matches none: its rows stand for themselves, not compared. Whether there is one is seen in how many pairs the join has:
-looking for it takes as long as the join.
+A value differs where SQL calls it distinct: a missing one equals a missing one, and a NaN a NaN. What is left is small
+as a rule, and everything that is counted is counted in that. A key of several rows matches none: its rows stand for
+themselves, not compared.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ _ENOUGH_BYTES = 600_000_000
 
 _NOT_COMPARED = "not compared"
 _ONLY = re.compile(r"THEN 'only in ((?:[^']|'')*)'")
-# Beside numbers, times and booleans: others may be distinct and have the same hash, as `[[1], [2]]` and `[[1, 2]]`.
-_HASHED = frozenset({"varchar", "uuid", "blob"})
 _LONE = re.compile(r"(.+) \((only in .+)\)_*", re.DOTALL)
 _MOST_NAMED = 10
 _LONGEST = 40  # characters of a query that is a label
@@ -128,9 +124,9 @@ def comparison(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -
         names.add(alias)
         items.append(f"{side}.{quote_identifier(name)} AS {quote_identifier(alias)}")
     distinct = " OR ".join(["a.here__ IS NULL", "b.here__ IS NULL", *differs.values()])
-    hashed, a_rows, b_rows = _hashed(left, right, keys, shared)
+    several, a_rows, b_rows = _rows_of(left, right, keys)
     return (
-        f"{hashed}SELECT {', '.join(items)} FROM {a_rows} AS a FULL JOIN {b_rows} AS b "
+        f"{several}SELECT {', '.join(items)} FROM {a_rows} AS a FULL JOIN {b_rows} AS b "
         f"ON {_matched([*keys, 'here__'])} WHERE {distinct}"
     )
 
@@ -149,56 +145,20 @@ def memory_for(query: str, most: int) -> int:
     return min(most, _ENOUGH_BYTES) if compared_labels(query) else most
 
 
-def _matched(keys: Sequence[str], b: str = "b") -> str:
-    return " AND ".join(f"a.{name} IS NOT DISTINCT FROM {b}.{name}" for name in map(quote_identifier, keys))
+def _matched(keys: Sequence[str], a: str = "a", b: str = "b") -> str:
+    return " AND ".join(f"{a}.{name} IS NOT DISTINCT FROM {b}.{name}" for name in map(quote_identifier, keys))
 
 
-def _hashed(left: ComparedTable, right: ComparedTable, keys: Sequence[str], shared: Sequence[str]) -> tuple[str, ...]:
-    """Return what lists the keys whose rows differ or are several, and the rows of both sides that have them."""
-    sides, named = (left, right), ", ".join(map(quote_identifier, keys))
-    values: tuple[list[str], list[str]] = ([], [])
-    for name in shared:
-        for listed, side, other in zip(values, sides, sides[::-1], strict=True):
-            own, far, value = side.types[name], other.types[name], quote_identifier(name)
-            if own == far:
-                listed.append(value)
-            if own != far or (kind_of(own) == "text" and type_name(own) not in _HASHED):
-                listed.append(_as_read(value, own, far))
-    narrow = ", ".join(
-        f"{mark}__ AS MATERIALIZED (SELECT {named}, hash({', '.join(listed) or 0}) AS hash__ FROM {side.relation})"
-        for side, mark, listed in zip(sides, "ab", values, strict=True)
-    )
-    differ = "a.hash__ IS DISTINCT FROM b.hash__"
-    # Pairs that are equal make one group.
-    either = ", ".join(
-        f"CASE WHEN {differ} THEN coalesce(a.{n}, b.{n}) END AS {n}" for n in map(quote_identifier, keys)
-    )
-    pairs = (
-        f"SELECT {either}, {differ} AS differ__, a.hash__ IS NULL AS no_a__, b.hash__ IS NULL AS no_b__, "
-        f"count(*) AS n__ FROM a__ AS a FULL JOIN b__ AS b ON {_matched(keys)} GROUP BY ALL"
-    )
-    # A row has more than one pair, or a key more than one row, where a key is not one.
-    doubts = [
-        f"coalesce(sum(n__) FILTER (WHERE NOT no_{mark}__), 0) <> (SELECT count(*) FROM {mark}__)" for mark in "ab"
-    ]
-    doubt = f"SELECT {' OR '.join(doubts)} OR coalesce(max(n__) FILTER (WHERE differ__), 0) > 1 AS doubt__ FROM pairs__"
-    several = (
-        f"SELECT {named}, true AS several__ FROM {mark}__ WHERE (SELECT doubt__ FROM doubt__) "
-        f"GROUP BY {named} HAVING count(*) > 1"
-        for mark in "ab"
-    )
-    head = (
-        f"WITH {narrow}, pairs__ AS MATERIALIZED ({pairs}), doubt__ AS MATERIALIZED ({doubt}), "
-        f"differing__ AS MATERIALIZED (SELECT {named}, bool_or(several__) AS several__ FROM ("
-        f"SELECT {named}, false AS several__ FROM pairs__ WHERE differ__ UNION ALL {' UNION ALL '.join(several)}) "
-        f"GROUP BY {named}) "
-    )
+def _rows_of(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -> tuple[str, str, str]:
+    """Return what lists the keys of several rows, and the rows of both sides, each with which side it is not of."""
+    named = ", ".join(map(quote_identifier, keys))
+    several = (f"SELECT {named} FROM {side.relation} GROUP BY {named} HAVING count(*) > 1" for side in (left, right))
     rows = (
-        f"(SELECT a.*, CASE WHEN d.several__ THEN '{mark}' ELSE '' END AS here__ "
-        f"FROM (SELECT * FROM {side.relation}) AS a JOIN differing__ AS d ON {_matched(keys, 'd')})"
-        for side, mark in zip(sides, "ab", strict=True)
+        f"(SELECT t.*, CASE WHEN d.several__ THEN '{mark}' ELSE '' END AS here__ FROM {side.relation} AS t "
+        f"LEFT JOIN several__ AS d ON {_matched(keys, 't', 'd')})"
+        for side, mark in ((left, "a"), (right, "b"))
     )
-    return (head, *rows)
+    return (f"WITH several__ AS MATERIALIZED (SELECT *, true AS several__ FROM ({' UNION '.join(several)})) ", *rows)
 
 
 def _differs(name: str, left: str, right: str) -> str:

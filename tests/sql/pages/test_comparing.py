@@ -150,11 +150,10 @@ def test_a_key_of_several_rows_on_either_side_is_told_and_not_compared(
     assert all(row[0] != "changed" or row[1] in one for row in duckdb.sql(text).fetchall())
 
 
-def test_what_hashes_cannot_tell_apart_is_compared_itself() -> None:
+def test_lists_that_are_written_alike_and_signs_of_nothing_are_compared_as_values() -> None:
     duckdb.sql("CREATE OR REPLACE TEMP TABLE left_side AS SELECT 1 AS id, [[1], [2]] AS v, 0.0::DOUBLE AS n")
     duckdb.sql("CREATE OR REPLACE TEMP TABLE right_side AS SELECT 1 AS id, [[1, 2]] AS v, -0.0::DOUBLE AS n")
     assert duckdb.sql(comparison(_table("left_side"), _table("right_side"), ["id"])).fetchall()[0][2] == "v"
-    assert "hash(" in comparison(_table("old"), _table("new"), ["id"])
 
 
 def test_a_comparison_takes_less_memory_than_other_queries(tmp_path: Path) -> None:

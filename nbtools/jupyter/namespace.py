@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import functools
-import itertools
-import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nbtools.errors import InvalidArguments
-from nbtools.ground.paths import names_in, working_folder
 from nbtools.jupyter.display.blocks import size
-from nbtools.sql.files.dictionary import best_meanings, dictionary_of, file_in
 from nbtools.texts.python_tree import parse_python
 from nbtools.texts.redaction import conceal, redact
 from nbtools.texts.visible import brief, counted
@@ -25,12 +17,9 @@ from nbtools.texts.visible import brief, counted
 if TYPE_CHECKING:
     from nbtools.agent.sharing import Sharing
 
-    Dictionaries = Callable[[], Sequence[Mapping[str, str]]]
-
 # A token is about four characters: 15,000 of them, less the last line.
 _MOST = 4 * 15_000 - 2_000
 _COLUMNS = 30
-_FOLDERS = 20  # in the working folder, whose data dictionaries are read
 _PLAIN = (str, bytes, bytearray, list, tuple, dict, set, frozenset, range)
 _SCALARS = (bool, int, float, complex, str, type(None))
 
@@ -42,12 +31,10 @@ class NotebookLook:
     ----------
     shell
         The IPython shell.
-    allows
-        Tells whether a model may read a file: a data dictionary, which says what columns of frames mean.
     """
 
-    def __init__(self, shell: Any, allows: Callable[[Path], bool] = lambda _: False) -> None:
-        self._shell, self._allows = shell, allows
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
         self._seen: dict[str, str] | None = None
         self._names_set: dict[int, frozenset[str]] = {}
 
@@ -62,35 +49,20 @@ class NotebookLook:
             The variables to report, with all their columns; `None` is those that are new or have changed since the
             last look.
         """
-        # Folders are searched for them, once a look, and only where a table is to be described.
-        cells, dictionaries = self._cells(), functools.cache(self._dictionaries)
+        cells = self._cells()
         own = {name: value for name, value in list(self._shell.user_ns.items()) if self._is_shown(name, value)}
         if names is not None:
             absent = [f"{name}: there is no such variable" for name in names if name not in own]
-            return _within(
-                [*(_line(n, own[n], cells.get(n), sharing, None, dictionaries) for n in names if n in own), *absent]
-            )
+            return _within([*(_line(n, own[n], cells.get(n), sharing, None) for n in names if n in own), *absent])
         # The newest first, because the end is what is cut where there are many.
         order = sorted(own, key=lambda name: -cells.get(name, 0))
-        lines = {name: _line(name, own[name], cells.get(name), sharing, _COLUMNS, dictionaries) for name in order}
+        lines = {name: _line(name, own[name], cells.get(name), sharing, _COLUMNS) for name in order}
         before, self._seen = self._seen, lines
         if before is None:
             return _within(lines.values()) or "The notebook has no variables yet."
         gone = [f"{name}: is gone" for name in before if name not in lines]
         news = [line for name, line in lines.items() if before.get(name) != line]
         return _within([*news, *gone]) or "Nothing has changed since you looked last."
-
-    def _dictionaries(self) -> list[dict[str, str]]:
-        """Return what the dictionaries of the working folder and of those in it say, those that can be read."""
-        dictionaries: list[dict[str, str]] = []
-        here = working_folder()
-        below = (here / name for name in sorted(names_in(here)) if os.path.isdir(name))  # noqa: PTH112 - see `file_in`
-        for folder in (here, *itertools.islice(below, _FOLDERS)):
-            if (file := file_in(folder)) is None or not self._allows(file):
-                continue
-            with contextlib.suppress(InvalidArguments):  # exploring the file says what is wrong with its dictionary
-                dictionaries += [meanings for _, meanings in dictionary_of(folder)]
-        return dictionaries
 
     def _is_shown(self, name: str, value: Any) -> bool:
         hidden = getattr(self._shell, "user_ns_hidden", {})
@@ -106,19 +78,12 @@ class NotebookLook:
         return cells
 
 
-def _line(
-    name: str,
-    value: Any,
-    cell: int | None,
-    sharing: Sharing,
-    columns: int | None,
-    dictionaries: Dictionaries,
-) -> str:
+def _line(name: str, value: Any, cell: int | None, sharing: Sharing, columns: int | None) -> str:
     where = [f"made in cell {cell}"] if cell else []
-    return ", ".join([f"{name}: {_description_of(name, value, sharing, columns, dictionaries)}", *where])
+    return ", ".join([f"{name}: {_description_of(name, value, sharing, columns)}", *where])
 
 
-def _description_of(name: str, value: Any, sharing: Sharing, columns: int | None, dictionaries: Dictionaries) -> str:
+def _description_of(name: str, value: Any, sharing: Sharing, columns: int | None) -> str:
     """Return type, shape and memory of a value; of a small one what it is, where the level allows that."""
     kind = type(value).__name__
     if isinstance(value, types.ModuleType):
@@ -126,7 +91,7 @@ def _description_of(name: str, value: Any, sharing: Sharing, columns: int | None
     if isinstance(value, type) or callable(value):
         return f"{kind} {getattr(value, '__name__', '')}".rstrip()
     try:
-        shape, memory = _shape(value, columns, dictionaries), _memory(value)
+        shape, memory = _shape(value, columns), _memory(value)
     except Exception as exc:  # whatever an object of the notebook does when it is looked at
         return f"{kind}, which cannot be shown ({type(exc).__name__})"
     parts = [f"{kind}{shape}", *([size(memory)] if memory is not None else [])]
@@ -135,7 +100,7 @@ def _description_of(name: str, value: Any, sharing: Sharing, columns: int | None
     return ", ".join(parts)
 
 
-def _shape(value: Any, columns: int | None, dictionaries: Dictionaries) -> str:
+def _shape(value: Any, columns: int | None) -> str:
     if isinstance(value, _PLAIN):
         return f" of {len(value):,}"
     shape = getattr(value, "shape", None)
@@ -145,13 +110,7 @@ def _shape(value: Any, columns: int | None, dictionaries: Dictionaries) -> str:
     if names is None or len(shape) != 2:
         return f" of {' x '.join(map(str, shape))} {_kind(getattr(value, 'dtype', ''))}".rstrip()
     kinds = map(_kind, getattr(value, "dtypes", ()))
-    meanings: Mapping[str, str] = {}
-    if texts := dictionaries():
-        meanings = best_meanings(map(str, names), texts)
-    pairs = [
-        f"{column}: {kind}{f' ({meaning})' if (meaning := meanings.get(str(column))) else ''}"
-        for column, kind in zip(names, kinds, strict=False)
-    ][:columns]
+    pairs = [f"{column}: {kind}" for column, kind in zip(names, kinds, strict=False)][:columns]
     more = [f"and {len(names) - len(pairs):,} more"] if len(names) > len(pairs) else []
     return f" of {counted(shape[0], 'row')} with {counted(len(names), 'column')} ({', '.join([*pairs, *more])})"
 

@@ -19,7 +19,6 @@ from nbtools.contract.result import ToolResult
 from nbtools.contract.tool import Effects, ToolCall
 from nbtools.errors import RUN_AGAIN, Cancelled, Interrupted
 from nbtools.ground import aio
-from nbtools.ground.paths import Roots, real_path
 from nbtools.jupyter.connections import NotebookConnections
 from nbtools.jupyter.display.streaming import Live
 from nbtools.jupyter.namespace import NotebookLook
@@ -27,8 +26,6 @@ from nbtools.jupyter.notebook.page import NotebookPage
 from nbtools.jupyter.serving import Serving
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nbtools.jupyter.notebook.socket import NotebookSocket
     from nbtools.jupyter.options import NBTools
     from nbtools.memory import AgentMemory
@@ -102,7 +99,7 @@ class NotebookSession:
         self.connections = NotebookConnections(lambda: self.workbench, self.names)
         self.agent_run: str | None = None
         self._scripted: list[tuple[tuple[str, str], str | None]] = []
-        self.agent_look = self._look()
+        self.agent_look = NotebookLook(self.shell)
         self._scope: dict[str, Any] = {}
         self._prepared: Workbench | None = None
         self.page = NotebookPage(shell, self._record_outcome)
@@ -239,16 +236,8 @@ class NotebookSession:
 
     def go_on_from(self, run_id: str | None) -> None:
         """Let the next ``%%agent`` go on from a run, or start afresh; its model has seen no variables."""
-        self.agent_run, self.agent_look = run_id, self._look()
+        self.agent_run, self.agent_look = run_id, NotebookLook(self.shell)
         self._scripted.clear()
-
-    def _look(self) -> NotebookLook:
-        return NotebookLook(self.shell, self._may_be_told)
-
-    def _may_be_told(self, file: Path) -> bool:
-        """Tell whether a model may read a file unasked; the workbench is opened when something is looked at."""
-        services = self.workbench.door.for_models
-        return services[Roots]().allows(file) and not services[Marks]().knows_file(real_path(file))
 
     def play_again(self, script: str, prompt: str) -> None:
         """Let a cell whose script was played before go on from where it did then, for its turns are used up since."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from nbtools.memory.rules.marks import _keys_of
 from tests.conftest import wait_until
 from tests.jupyter.conftest import Notebook
 
@@ -186,9 +185,7 @@ def test_the_rows_that_are_shown_become_a_variable(notebook: Any, monkeypatch: p
     explorer.close()
 
 
-def test_a_dictionary_is_drafted_and_read_by_explorer_completion_and_look(notebook: Any) -> None:
-    from nbtools.agent.sharing import Sharing
-
+def test_a_dictionary_is_drafted_and_read_by_explorer_and_completion(notebook: Any) -> None:
     Path("orders.csv").write_text("id,amount\n1,2.5\n2,2.5\n")
     assert "describes the 2 columns of orders.csv" in notebook.run("%explore --describe orders.csv").value.to_text()
     package = Path("datapackage.yaml")
@@ -196,15 +193,7 @@ def test_a_dictionary_is_drafted_and_read_by_explorer_completion_and_look(notebo
     explorer = notebook.run("%explore orders.csv").value
     assert [column["means"] for column in explorer.state["columns"]] == ["Net price, key", "Net price"]
     explorer.close()
-    notebook.run("import pandas as pd\norders = pd.read_csv('orders.csv')")
     session = notebook.shell.meta["nbtools"].dispatcher.session
-    assert "amount: float64 (Net price)" in session.agent_look(Sharing(level="schema"))
-    session.workbench._marks._put({*_keys_of(package.absolute())})
-    session.go_on_from(None)
-    marked = session.agent_look(Sharing(level="schema"), ["orders"])
-    assert "amount: float64" in marked
-    assert "Net price" not in marked
-    session.workbench.have_read(package)
     notebook.complete("%%nbsql\nselect am| from 'orders.csv'")
     assert session.column_meanings["amount"] == "Net price"
     assert "describes orders.csv already" in notebook.run("%explore --describe orders.csv").lines[1]

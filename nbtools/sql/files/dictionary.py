@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,27 +33,16 @@ def meanings_of(file: Path) -> dict[str, str]:
     InvalidArguments
         The dictionary cannot be read.
     """
-    return next((meanings for name, meanings in dictionary_of(file.parent) if name == file.name), {})
-
-
-def dictionary_of(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the files that a folder's dictionary describes, by their paths from there, with what their columns mean.
-
-    Raises
-    ------
-    InvalidArguments
-        The dictionary cannot be read.
-    """
-    path = file_in(folder)
-    if path is None:
-        return
-    for resource in _resources(path):
+    path = file_in(file.parent)
+    for resource in [] if path is None else _resources(path):
         schema = resource.get("schema")
-        if isinstance(schema, Mapping) and isinstance(fields := schema.get("fields"), list):
-            key = schema.get("primaryKey")
+        fields = schema.get("fields") if isinstance(schema, Mapping) else None
+        if os.path.normpath(_text(resource, "path")) == file.name and isinstance(fields, list):
+            key = resource["schema"].get("primaryKey")
             keys = key if isinstance(key, list) else [key]
             described = {each["name"]: _meaning(each, keys) for each in fields if _is_field(each)}
-            yield os.path.normpath(_text(resource, "path")), {name: text for name, text in described.items() if text}
+            return {name: text for name, text in described.items() if text}
+    return {}
 
 
 def file_in(folder: Path) -> Path | None:
@@ -92,19 +81,6 @@ def _meaning(field: Mapping[str, Any], keys: Sequence[Any]) -> str:
     unit = f"in {unit}" if (unit := _text(field, "unit")) else ""
     key = "key" if field["name"] in keys else ""
     return brief(harmless(", ".join(" ".join(part.split()) for part in (text, unit, key) if part)), _LONGEST)
-
-
-def best_meanings(columns: Iterable[str], dictionaries: Iterable[Mapping[str, str]]) -> Mapping[str, str]:
-    """Return the dictionary that describes most of some columns; none where it describes less than half of them.
-
-    Examples
-    --------
-    >>> best_meanings(["id", "amount", "new"], [{"id": "key"}, {"id": "key", "amount": "in CHF"}])
-    {'id': 'key', 'amount': 'in CHF'}
-    """
-    names = {*columns}
-    best = max(dictionaries, key=lambda each: len(names & each.keys()), default={})
-    return best if 2 * len(names & best.keys()) >= len(names) > 0 else {}
 
 
 def draft(file: Path, columns: Sequence[str], types: Sequence[str], is_key: Mapping[str, bool]) -> str:

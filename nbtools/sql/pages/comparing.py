@@ -149,7 +149,7 @@ def _matched(keys: Sequence[str], a: str = "a", b: str = "b") -> str:
     return " AND ".join(f"{a}.{name} IS NOT DISTINCT FROM {b}.{name}" for name in map(quote_identifier, keys))
 
 
-def _rows_of(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -> tuple[str, str, str]:
+def _rows_of(left: ComparedTable, right: ComparedTable, keys: Sequence[str]) -> tuple[str, ...]:
     """Return what lists the keys of several rows, and the rows of both sides, each with which side it is not of."""
     named = ", ".join(map(quote_identifier, keys))
     several = (f"SELECT {named} FROM {side.relation} GROUP BY {named} HAVING count(*) > 1" for side in (left, right))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.files.dictionary import dictionary_of, draft, meanings_of
+from nbtools.sql.files.dictionary import draft, meanings_of
 
 PACKAGE = """
 resources:
@@ -29,7 +29,6 @@ def test_what_columns_mean_is_read_beside_the_file(tmp_path: Path) -> None:
     expected = {"id": "key", "amount": "Net price of the order, in CHF", "city": "Where it was sold"}
     assert meanings_of(tmp_path / "orders.csv") == expected
     assert meanings_of(tmp_path / "other.csv") == {}
-    assert [name for name, _ in dictionary_of(tmp_path)] == ["orders.csv"]
     assert meanings_of(tmp_path / "below" / "orders.csv") == {}
 
 
@@ -49,7 +48,7 @@ def test_what_is_not_a_text_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_looked_into_has_no_dictionary(tmp_path: Path) -> None:
-    assert list(dictionary_of(tmp_path / ("x" * 300))) == []
+    assert meanings_of(tmp_path / ("x" * 300) / "a.csv") == {}
 
 
 def test_a_draft_is_read_back_once_it_is_filled_in(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 DIFFERENCE, CHANGED = "difference", "changed"
 """The columns that say what is different about a row, and in which columns."""
-_ENOUGH_BYTES = 600_000_000
 
 _NOT_COMPARED = "not compared"
 _ONLY = re.compile(r"THEN 'only in ((?:[^']|'')*)'")
@@ -135,14 +134,6 @@ def compared_labels(query: str) -> list[str]:
     """Return what people call the two tables that a query of `comparison` compares; nothing for any other query."""
     labels = [label.replace("''", "'") for label in _ONLY.findall(query)[:2]]
     return labels[::-1] if len(labels) == 2 else []
-
-
-def memory_for(query: str, most: int) -> int:
-    """Return the bytes that a query may take of the most there are.
-
-    A comparison reads its tables from start to end, so with more memory than this none is faster.
-    """
-    return min(most, _ENOUGH_BYTES) if compared_labels(query) else most
 
 
 def _matched(keys: Sequence[str], a: str = "a", b: str = "b") -> str:

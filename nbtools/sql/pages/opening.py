@@ -28,7 +28,6 @@ from nbtools.sql.files.cells import SMALL_BYTES
 from nbtools.sql.files.csv import PACKED
 from nbtools.sql.files.dictionary import meanings_of
 from nbtools.sql.files.reading import MOST_WATCHED, TextReading
-from nbtools.sql.pages.comparing import memory_for
 from nbtools.sql.pages.pager import Pager, watched
 from nbtools.sql.pages.source import AskedSource, CopiedSource, FrameSource, ParquetSource, TableSource
 from nbtools.sql.results.result import FileNote, QueryResult
@@ -98,7 +97,7 @@ def open_pager(
     if alone in frames and not files:
         return open_frame(frames[alone], options, is_changed)
     zone = common_zone(map(zones_of, map(types_of, frames.values())))
-    options = dataclasses.replace(options, zone=zone, memory_bytes=memory_for(source, options.memory_bytes))
+    options = dataclasses.replace(options, zone=zone)
     folder, engine, remove = _engine_with_folder(options)
     try:
         with contextlib.closing(engine.fresh_cursor()) as cursor, watched(cursor, control):

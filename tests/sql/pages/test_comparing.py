@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import duckdb
 import pandas as pd
 import pytest
 
 from nbtools.errors import InvalidArguments
-from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.pages.comparing import ComparedTable, comparison, counts_query, labels_of, summary
 from nbtools.sql.pages.shape import Shape
-from nbtools.sql.session import SqlSession
 
 OLD = pd.DataFrame(
     {"id": range(8), "city": ["Bern", "Chur", None, "Genf"] * 2, "amount": [1.5, None, float("nan"), 4, 5, 6, 7, 8]}
@@ -154,24 +150,6 @@ def test_lists_that_are_written_alike_and_signs_of_nothing_are_compared_as_value
     duckdb.sql("CREATE OR REPLACE TEMP TABLE left_side AS SELECT 1 AS id, [[1], [2]] AS v, 0.0::DOUBLE AS n")
     duckdb.sql("CREATE OR REPLACE TEMP TABLE right_side AS SELECT 1 AS id, [[1, 2]] AS v, -0.0::DOUBLE AS n")
     assert duckdb.sql(comparison(_table("left_side"), _table("right_side"), ["id"])).fetchall()[0][2] == "v"
-
-
-def test_a_comparison_takes_less_memory_than_other_queries(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.csv").write_text("id,n\n1,1\n2,2\n")
-    table, other = (
-        ComparedTable(label=name, relation=f"'{tmp_path / name}.csv'", types={"id": "BIGINT", "n": "BIGINT"})
-        for name in ("a", "b")
-    )
-
-    def limit(rows: str, to: str) -> str:
-        with session.open_pages(f"({to}) AS compared") as pages:
-            asked = f"(SELECT current_setting('memory_limit') FROM ({rows}) LIMIT 1)"
-            return str(pages.ask(lambda _: asked, QueryControl(), most_bytes=1_000).rows.to_lists()[0][0])
-
-    with SqlSession(allowed_paths=[tmp_path]) as session:
-        assert limit("SELECT 1", comparison(table, other, ["id"])) == "572.2 MiB"
-        assert limit("SELECT 1", f"SELECT * FROM {table.relation}") == "953.6 MiB"
 
 
 @pytest.mark.parametrize(

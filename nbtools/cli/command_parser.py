@@ -25,6 +25,10 @@ class CommandParser(argparse.ArgumentParser):
         print(f"{usage}\n{self.prog}: {_with_nearest(self, message)}", file=sys.stderr)
         raise SystemExit(2)
 
+    def knows(self, word: str) -> bool:
+        """Tell whether a word is one of the options, with or without ``=value``."""
+        return word.partition("=")[0] in self._option_string_actions
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Complain of what is unknown here: left to the top parser, a command's usage and options would be lost."""
         options, unknown = super().parse_known_args(args, namespace)
@@ -79,9 +83,8 @@ def read_values(
     about
         What each value is for, by its name.
     """
-    in_use = {word for action in parser._actions for word in action.option_strings}  # noqa: SLF001 - argparse has no list
     for name, text in about.items():
-        flags = [flag for flag in dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}")) if flag not in in_use]
+        flags = [flag for flag in dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}")) if not parser.knows(flag)]
         if flags:
             words = text.replace("%", "%%")
             parser.add_argument(*flags, dest=f"value {name}", default=argparse.SUPPRESS, metavar="VALUE", help=words)

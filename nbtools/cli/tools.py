@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbtools.assembly.health import class_check, misspelt_variables, not_offered, policy_faults
 from nbtools.assembly.workbench import Workbench
 from nbtools.cli.command_parser import CommandParser, add_command, add_options, read_values
 from nbtools.contract.failures import failure
@@ -28,6 +27,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _tools(arguments: argparse.Namespace) -> int:
+    from nbtools.assembly.health import not_offered
 
     with Workbench() as wb:
         registry = wb.executor.tools()
@@ -73,8 +73,8 @@ def _read_call(wb: Workbench, arguments: argparse.Namespace) -> tuple[dict[str, 
     add_options(parser, __file__, "call")
     parser.add_argument("object", nargs="?", metavar="JSON", help="all arguments as an object; - reads standard input")
     tool = None
-    # Without options the schema is not needed, and listing tools may connect to outside servers.
-    if any(word.startswith("--") for word in arguments.rest):
+    # Without options of the tool its schema is not needed, and listing tools may connect to outside servers.
+    if any(word.startswith("--") and (word == "--help" or not parser.knows(word)) for word in arguments.rest):
         tool = wb.executor.tools().get(arguments.tool)
         if tool is None:
             return {}, {}  # whatever its options mean: the door tells what there is in its place
@@ -107,6 +107,8 @@ def _call(arguments: argparse.Namespace) -> int:
 
 
 def _config(arguments: argparse.Namespace) -> int:
+    from nbtools.assembly.health import misspelt_variables
+
     rows = Config.load().rows(arguments.setting)
     for check in misspelt_variables(os.environ):
         print(f"{check.name}: {check.finding}. {check.remedy}", file=sys.stderr)
@@ -139,6 +141,8 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    from nbtools.assembly.health import class_check
+
     with Workbench() as wb:
         checks = wb.doctor() if arguments.pupils is None else [class_check(arguments.pupils, wb.config)]
     if arguments.json:
@@ -155,6 +159,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _trust(arguments: argparse.Namespace) -> int:
+    from nbtools.assembly.health import policy_faults
 
     file = Config.load().file
     is_about_settings = arguments.file is None or (file is not None and file.is_at(arguments.file))

@@ -34,7 +34,6 @@ from nbtools.memory.records import (
 )
 from nbtools.memory.repository import CallQuery, Change, Found, Query, Repository
 from nbtools.memory.rules.erasure import Erasure
-from nbtools.memory.rules.text_search import record_text
 from nbtools.texts.other_words import KnowsOtherWords, explains_arguments, knows_other_arguments
 from nbtools.texts.visible import visible
 
@@ -522,6 +521,9 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         return self.repository.apply([change])[0].count
 
     def _vector(self, key: str, tags: Iterable[str], text: str) -> tuple[float, ...]:
+        # Its patterns take milliseconds to make, and few memories have vectors.
+        from nbtools.memory.rules.text_search import record_text
+
         assert self.embed is not None
         return tuple(map(float, self.embed(record_text(key, tags, text))))
 

@@ -7,7 +7,6 @@ gets. ``clear_output`` and updates of displays change it in place, as they chang
 from __future__ import annotations
 
 import dataclasses
-import html.parser
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -161,34 +160,34 @@ def plain_form(bundle: Mapping[str, Any]) -> str:
     return f"[shown: {', '.join(others)}]" if others else text
 
 
-class _Text(html.parser.HTMLParser):
-    """Gathers the text of HTML: a line for each block, cells apart.
+def _text_of_html(page: str) -> str:
+    """Return the text of HTML: a line for each block, cells apart.
 
     Beautiful Soup takes five times as long for a table (1.3 s for each MB), and 0.1 s to load.
     """
+    import html.parser  # which few outputs need
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts: list[str] = []
-        self._hidden = 0
+    class Text(html.parser.HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts: list[str] = []
+            self._hidden = 0
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self._hidden += tag in {"style", "script"}
-        if tag in {"br", "div", "h1", "h2", "h3", "h4", "li", "p", "pre", "table", "tr", "ul"}:
-            self.parts.append("\n")
-        elif tag in {"td", "th"}:
-            self.parts.append("  ")
+        def handle_starttag(self, tag: str, attrs: object) -> None:
+            self._hidden += tag in {"style", "script"}
+            if tag in {"br", "div", "h1", "h2", "h3", "h4", "li", "p", "pre", "table", "tr", "ul"}:
+                self.parts.append("\n")
+            elif tag in {"td", "th"}:
+                self.parts.append("  ")
 
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden -= tag in {"style", "script"} and self._hidden > 0
+        def handle_endtag(self, tag: str) -> None:
+            self._hidden -= tag in {"style", "script"} and self._hidden > 0
 
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.parts.append(data)
+        def handle_data(self, data: str) -> None:
+            if not self._hidden:
+                self.parts.append(data)
 
-
-def _text_of_html(page: str) -> str:
-    parser = _Text()
+    parser = Text()
     parser.feed(page)
     parser.close()
     lines = (line.strip() for line in "".join(parser.parts).split("\n"))

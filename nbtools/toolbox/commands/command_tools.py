@@ -22,7 +22,6 @@ from nbtools.ground import aio
 from nbtools.ground.paths import Roots
 from nbtools.texts.redaction import scrub_environment
 from nbtools.toolbox.commands.allow_list import Programs, names_of, search_path
-from nbtools.toolbox.commands.command_line import parse
 from nbtools.toolbox.named_files import named_files
 from nbtools.toolbox.policies import CommandPolicy
 from nbtools.toolbox.result_types import CommandRun, ProcessList, ProcessState, Variables
@@ -48,6 +47,7 @@ async def _surroundings(ctx: Context) -> ChildSettings:
 
 
 async def _read_line(values: Mapping[str, Any], ctx: Context) -> dict[str, Reading]:
+    from nbtools.toolbox.commands.command_line import parse
     from nbtools.toolbox.commands.pipelines import read
 
     pipelines, around = parse(values["command"]), await _surroundings(ctx)
@@ -113,6 +113,8 @@ async def shell(
     CallTimeout, LimitExceeded
         It took too long or printed too much; the output so far is in data.
     """
+    from nbtools.toolbox.commands.command_line import parse
+
     most = ctx.use(CommandPolicy).output_bytes
     data, ending = await aio.here(_run(ctx, most, parse(command), await _surroundings(ctx), timeout))
     if ending == "timeout":

@@ -58,7 +58,7 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return "0x" + bytes(value).hex()
     if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
+        return {text_of(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set) and not (hasattr(value, "_fields") or hasattr(value, "months")):
         return [jsonable(item) for item in value]
     return text_of(value)

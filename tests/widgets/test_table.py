@@ -106,7 +106,7 @@ def test_values_of_a_column_are_listed_also_where_only_the_first_rows_are_there(
     with SqlSession(allowed_paths=[tmp_path]) as session:
         view = front_end(TableView(session.open_pages(f"'{tmp_path}/a.csv'"), title="a.csv"))
     told = view.ask("values", column=1, search="3", rev=0)
-    assert [list(each) for each in told["values"]] == [["it's 3", 10]]
+    assert [list(each) for each in told["values"]] == [["it's 3", 10, "it's 3"]]
     assert view.widget.state["whole"]
 
 

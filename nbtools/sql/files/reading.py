@@ -252,6 +252,8 @@ class TextFiles:
                 return path
         located = self._path(name)
         if located is not None and here:
+            if len(self._located) >= _REMEMBERED:
+                self._located.clear()
             self._located[name, here] = located
         return located
 

@@ -16,11 +16,12 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.sql.engines.duckdb.zones import ZONE
-from nbtools.sql.results.texts import Kind, kind_of
+from nbtools.sql.results.texts import NESTED, Kind, kind_of
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 _WITHIN = {"contains": "contains({})", "does not contain": "NOT contains({})", "starts with": "starts_with({})"}
 _TEXTS = frozenset({"varchar", "str", "string", "large_string", "utf8"})  # which hold nothing but text
+_JOINED = {"=": "OR", "contains": "OR", "starts with": "OR", "≠": "AND", "does not contain": "AND"}
 _SIGNS = {"=": "=", "≠": "<>", "<": "<", "≤": "<=", ">": ">", "≥": ">="}
 _HAS_ZONE = re.compile(r":\d\d(?:\.\d+)?\s*[+-]\d\d(?::?\d\d)?$|[a-zA-Z]$")
 
@@ -103,11 +104,19 @@ def condition_of(name: str, type_name: str, condition: Mapping[str, Any], zone: 
     if op == "in":
         return _one_of(name, type_name, condition["values"], zone)
     value = str(condition.get("value", ""))
-    text = column if type_name.lower() in _TEXTS else f"CAST({column} AS VARCHAR)"
     if op in _WITHIN:
-        return _WITHIN[op].format(f"lower({text}), {quote_text(value.lower())}")
-    left, right = _compared(name, type_name, value, zone)
-    return f"{left} {_SIGNS[op]} {right}"
+        text = column if type_name.lower() in _TEXTS else f"CAST({column} AS VARCHAR)"
+        form, left, right = _WITHIN[op].format("lower({}), {}"), text, quote_text(value.lower())
+    else:
+        form, (left, right) = f"{{}} {_SIGNS[op]} {{}}", _compared(name, type_name, value, zone)
+    as_text = form.format(left, right)
+    is_nested = NESTED.match(type_name) or type_name == "object"
+    if not is_nested or op not in _JOINED or not re.search(r'["[{]', value):
+        return as_text
+    # What is shown of lists, maps and structs is their JSON, in which blanks stand behind commas and colons.
+    shown = f"replace(replace(CAST(to_json({column}) AS VARCHAR), '\": ', '\":'), ', ', ',')"
+    value = (value.lower() if op in _WITHIN else value).replace('": ', '":').replace(", ", ",")
+    return f"({as_text} {_JOINED[op]} {form.format(shown, quote_text(value))})"
 
 
 def _one_of(name: str, type_name: str, values: Sequence[str | None], zone: str | None) -> str:

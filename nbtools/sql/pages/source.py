@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 from nbtools.errors import SqlFailed, SqlInvalid, WorkbenchClosed
 from nbtools.ground.lazy import pa
 from nbtools.sql.engines.duckdb.frames import ReadableFrame, register_frame
-from nbtools.sql.engines.duckdb.known_types import gaps, with_known_types
+from nbtools.sql.engines.duckdb.known_types import columns_as_text, gaps, with_known_types
+from nbtools.sql.engines.duckdb.zones import types_of
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.frames import plain_frame
@@ -194,6 +195,8 @@ class FrameSource(TableSource):
         # Not before something is sorted or filtered: every object of a mixed column is looked at.
         if self._for_sql is None:
             self._for_sql = with_known_types(self._frame)
+            if texts := columns_as_text(self._frame, types_of(self._frame)):
+                self.notes = (FileNote(_UNNAMED, f"sorted and filtered as text: {', '.join(texts)}"),)
         return {_UNNAMED: self._for_sql}
 
     def cells(self, cursor: Any, rows: Sequence[int], columns: Sequence[int], longest: int | None = SHOWN) -> Texts:
@@ -230,7 +233,7 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
         where: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
         cells = frame.iloc[where, column]
         if hasattr(cells.dtype, "pyarrow_dtype"):
-            return python_values(pa.array(cells))
+            return python_values(pa.array(cells), objects=True)
         return _with_gaps(frame, column, list(cells.array))
     if type(frame).__module__.startswith("polars"):
         series = frame.to_series(column)
@@ -241,7 +244,7 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
     else:
         values = frame.column(column)
         part = values.slice(rows.start, len(rows)) if isinstance(rows, range) else values.take(list(map(int, rows)))
-    return python_values(part)
+    return python_values(part, objects=True)
 
 
 def _with_gaps(frame: Any, column: int, values: list[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtools.ground.lazy import pa, pc
-from nbtools.texts.values import short_time
+from nbtools.texts.values import short_time, text_of
 
 _DAY_US = 86_400_000_000
 # Of dates and timestamps that Python has, in days since 1970.
@@ -107,10 +107,30 @@ def with_texts(column: Any, *, beyond: bool = False) -> Any:
     return rebuilt(column, pa.types.is_temporal, functools.partial(_without_special, beyond=beyond))
 
 
-def python_values(column: Any) -> list[Any]:
-    """Return the values of an Arrow column: of narrow floats, at any depth, the doubles that people write: 0.1."""
+def python_values(column: Any, *, objects: bool = False) -> list[Any]:
+    """Return the values of an Arrow column: of narrow floats, at any depth, the doubles that people write: 0.1.
+
+    Parameters
+    ----------
+    column
+        The column.
+    objects
+        Whether maps, which are lists of pairs in Arrow, are dictionaries with texts for keys.
+    """
     wide = rebuilt(column, pa.types.is_float32, lambda array: array.cast(pa.string()).cast(pa.float64()))
-    return list(with_texts(wide, beyond=True).to_pylist())
+    values = with_texts(wide, beyond=True).to_pylist()
+    has_maps = objects and has_part(column.type, pa.types.is_map)
+    return [_objects(column.type, value) for value in values] if has_maps else list(values)
+
+
+def _objects(kind: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {text_of(key): _objects(kind.item_type, each) for key, each in value}
+    if pa.types.is_struct(kind):
+        return {field.name: _objects(field.type, value[field.name]) for field in kind}
+    return [_objects(kind.value_type, each) for each in value] if is_list(kind) else value
 
 
 def rebuilt(column: Any, is_wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:

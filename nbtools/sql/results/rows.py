@@ -128,8 +128,10 @@ class ArrowRows:
             kind = field.type
             if kind.id in _ids_kept() and not table.column(index).null_count:
                 continue
-            exact = self._with_documents(index)
-            exact = _exact_column(table.column(index)) if exact is None else pd.Series(exact, dtype=object)
+            if self._documents(index) is None:
+                exact = _exact_column(table.column(index))
+            else:
+                exact = pd.Series(self.values(index), dtype=object)
             exact = _exact_nested(table.column(index)) if exact is None else exact
             exact = _exact_times(table.column(index)) if exact is None else exact
             if exact is None and (pa.types.is_interval(kind) or pa.types.is_union(kind)):
@@ -165,17 +167,14 @@ class ArrowRows:
         """Return the rows as tuples of Python's values; see `ResultRows`."""
         return list(zip(*map(self.values, range(self.table.num_columns)), strict=True))
 
-    def values(self, at: int) -> list[Any]:
-        """Return the values of a column as Python has them."""
-        documents = self._with_documents(at)
-        return python_values(self.table.column(at)) if documents is None else documents
+    def values(self, at: int, *, objects: bool = False) -> list[Any]:
+        """Return the values of a column as Python has them; see `python_values`."""
+        values, change = python_values(self.table.column(at), objects=objects), self._documents(at)
+        return values if change is None else list(map(change, values))
 
-    def _with_documents(self, at: int) -> list[Any] | None:
-        """Return the values of a column that has JSON inside of lists, maps or structs; `None` for any other."""
-        change = documents_in(self._kinds[at]) if self._kinds else None
-        if change is None:
-            return None
-        return [value if value is None else change(value) for value in python_values(self.table.column(at))]
+    def _documents(self, at: int) -> Callable[[Any], Any] | None:
+        """Return what makes the values of a column of which lists, maps or structs hold JSON; `None` for any other."""
+        return documents_in(self._kinds[at]) if self._kinds else None
 
     @functools.cached_property
     def _kinds(self) -> list[str]:
@@ -269,7 +268,7 @@ def _json_column(rows: ArrowRows, at: int) -> list[Any]:
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         # Arrow writes every moment, Python's datetime only the years 1 to 9999.
         return texts_of(column)
-    return list(map(jsonable, rows.values(at)))
+    return list(map(jsonable, rows.values(at, objects=True)))
 
 
 class PythonRows:

@@ -14,7 +14,7 @@ import functools
 import json
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from nbtools.ground.lazy import duckdb
@@ -40,10 +40,15 @@ _NAMES = dict(zip(_PAIRS.split()[::2], _PAIRS.split()[1::2], strict=True))
 _FLOAT = re.compile(r"(?:nullable\()?(?:half)?(?:float|double|real)[\w ]*\)?(?:\[pyarrow\])?", re.IGNORECASE)
 # A float tells numbers of so many digits apart; what it has beyond comes of its binary form.
 _DIGITS = 15
-_DEEP = re.compile(r"(?:struct|map|union|list)\b|.*\[\d*\]\Z", re.IGNORECASE | re.DOTALL)
-# Of a nested value as DuckDB writes it: a text, a text of JSON, a sign, anything else. Bare texts hold no quotes.
-_TOKENS = re.compile(r"""('(?:[^'\\]|\\.)*')|("(?:[^"\\]|\\.)*")|([{}\[\],:=])|([^{}\[\],:='"]+)""", re.DOTALL)
+NESTED = re.compile(r"(?:struct|map|union|list)\b|.*\[\d*\]\Z", re.IGNORECASE | re.DOTALL)
+"""Names of types whose values have parts, of DuckDB, polars and Arrow."""
+# Of a nested value as DuckDB writes it: a text, a text of JSON, a sign, anything else. Bare texts hold no quotes; a
+# text that is cut has none at its end.
+_TOKENS = re.compile(
+    r"""('(?:[^'\\]|\\.)*['\\]?)|("(?:[^"\\]|\\.)*["\\]?)|([{}\[\],:=])|([^{}\[\],:='"]+)""", re.DOTALL
+)
 _CLOSING = {"[": "]", "{": "}"}
+_CUT = "…"
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _MOST_ZEROS = 400  # of a number inside of JSON
 _MOST_DECIMALS = 6  # that others are filled up to
@@ -98,11 +103,10 @@ def cell_text(value: Any, longest: int | None = SHOWN) -> str | None:
 
 def spell(text: str, longest: int | None = SHOWN) -> str:
     """Return a text whose controls are spelled out; one that is longer than `longest` characters ends in ``…``."""
-    cut = text if longest is None or len(text) <= longest else f"{text[:longest]}…"
+    cut = text if longest is None or len(text) <= longest else f"{text[:longest]}{_CUT}"
     return visible(cut, lines=True, signs=True)
 
 
-@functools.lru_cache(maxsize=1_000)
 def documents_in(kind: str) -> Callable[[Any], Any] | None:
     """Return what puts documents of JSON inside of a value of a type of DuckDB, which has texts; `None` for no change.
 
@@ -115,32 +119,21 @@ def documents_in(kind: str) -> Callable[[Any], Any] | None:
     """
     if kind == "JSON" or "JSON" not in kind:
         return None
-    with contextlib.suppress(duckdb.Error):  # a type that only the database has
-        return _documents_of(duckdb.sqltype(kind))
-    return None
+    shape = _shape_of(kind)
+    return functools.partial(_with_documents, shape) if shape.has_documents else None
 
 
-def _documents_of(kind: Any) -> Callable[[Any], Any] | None:
-    form = kind.id
-    if str(kind) == "JSON":
-        return document
-    if form not in {"list", "array", "struct", "map"}:
-        return None
-    children = [pair for pair in kind.children if pair[0] not in {"size", "key"}]
-    parts = {name: inner for name, child in children if (inner := _documents_of(child)) is not None}
-
-    def part(name: str, value: Any) -> Any:
-        return parts[name](value) if value is not None and name in parts else value
-
-    def change(value: Any) -> Any:
-        if form == "struct":
-            return {name: part(name, each) for name, each in value.items()}
-        if form == "map":
-            pairs = [(key, part("value", each)) for key, each in dict(value).items()]
-            return dict(pairs) if isinstance(value, dict) else pairs
-        return [part("child", each) for each in value]
-
-    return change if parts else None
+def _with_documents(shape: _NestedForm, value: Any) -> Any:
+    if value is None or not shape.has_documents:
+        return value
+    if shape.form == "document":
+        return document(value)
+    if shape.form == "struct":
+        return {name: _with_documents(shape.part("struct", name), each) for name, each in value.items()}
+    if shape.form == "map":
+        pairs = [(key, _with_documents(shape.part("map", "value"), each)) for key, each in dict(value).items()]
+        return dict(pairs) if isinstance(value, dict) else pairs
+    return [_with_documents(shape.part("list", "child"), each) for each in value]
 
 
 def document(text: str) -> Any:
@@ -182,7 +175,7 @@ def as_read(texts: Sequence[str | None], kind: str) -> list[Cell]:
     >>> as_read(["5614.880000000001", "12.5"], "DECIMAL(18,12)")
     ['5614.880000000001', '12.5']
     """
-    if _DEEP.match(kind):
+    if NESTED.match(kind):
         return [*as_whole(texts, kind)]
     if kind_of(kind) == "time" and all(text is None or text.endswith(_MIDNIGHT) for text in texts):
         return [None if text is None else text.removesuffix(_MIDNIGHT) for text in texts]
@@ -207,7 +200,7 @@ def as_whole(texts: Sequence[str | None], kind: str) -> list[str | None]:
     >>> as_whole(["['\"a\"', 1, '{\"b\": 2}']", None], "JSON[]"), as_whole(["[1, true, x]"], "VARCHAR[]")
     (['["a", 1, {"b": 2}]', None], ['["1", "true", "x"]'])
     """
-    return [text and _json_form(text, kind) for text in texts] if _DEEP.match(kind) else list(texts)
+    return [text and _json_form(text, kind) for text in texts] if NESTED.match(kind) else list(texts)
 
 
 class _NestedForm(NamedTuple):
@@ -215,6 +208,7 @@ class _NestedForm(NamedTuple):
 
     form: str
     parts: Mapping[str, _NestedForm] = types.MappingProxyType({})
+    has_documents: bool = False
 
     def part(self, form: str, name: str) -> _NestedForm:
         return self.parts.get(name, _ANY) if self.form == form else _ANY
@@ -233,57 +227,69 @@ def _shape_of(kind: str) -> _NestedForm:
 def _shape(kind: Any) -> _NestedForm:
     form = {"array": "list"}.get(kind.id, kind.id)
     if form in {"list", "struct", "map"}:
-        return _NestedForm(
-            form, {name: _shape(child) for name, child in kind.children if name != "size" or form != "list"}
-        )
+        parts = {name: _shape(child) for name, child in kind.children if name != "size" or form != "list"}
+        has_documents = any(part.has_documents for name, part in parts.items() if name != "key" or form != "map")
+        return _NestedForm(form, parts, has_documents)
     if form in {"union", "variant"}:
         return _ANY
-    is_text = kind_of(str(kind)) not in {"number", "bool"}
-    return _NestedForm("document" if str(kind) == "JSON" else "text" if is_text else "any")
+    if str(kind) == "JSON":
+        return _NestedForm("document", has_documents=True)
+    return _ANY if kind_of(str(kind)) in {"number", "bool"} else _TEXT
 
 
 def _json_form(text: str, kind: str) -> str:
-    """Return the JSON of a nested value that DuckDB has written, or that is JSON; the text itself where it was cut."""
-    tokens = collections.deque(token for token in _TOKENS.findall(text) if any(map(str.strip, token)))
-    with contextlib.suppress(IndexError, RecursionError, ValueError):
-        form = _json_value(tokens, _shape_of(kind))
+    """Return the JSON of a nested value that DuckDB has written, or that is JSON; of a cut one the beginning."""
+    is_cut = text.endswith(_CUT)
+    found = _TOKENS.findall(text.removesuffix(_CUT) if is_cut else text)
+    tokens = collections.deque(token for token in found if any(map(str.strip, token)))
+    parts: list[str] = []
+    with contextlib.suppress(RecursionError, ValueError):
+        try:
+            parts.extend(_json_parts(tokens, _shape_of(kind), is_cut=is_cut))
+        except IndexError:
+            return f"{''.join(parts)[: len(text) - 1]}{_CUT}" if is_cut else text
+        form = "".join(parts)
         return form if not tokens and _is_json(form) else text
     return text
 
 
-def _json_value(tokens: collections.deque[tuple[str, ...]], shape: _NestedForm) -> str:
-    """Take the tokens of a value, and return it as JSON."""
+def _json_parts(tokens: collections.deque[tuple[str, ...]], shape: _NestedForm, *, is_cut: bool) -> Iterator[str]:
+    """Take the tokens of a value, and yield it as JSON, part by part."""
     token = tokens.popleft()
     sign = token[2]
     if sign not in _CLOSING:
-        return _json_leaf(token, shape.form)
-    items: list[str] = []
+        yield _json_leaf(token, shape.form, is_cut=is_cut and not tokens)
+        return
+    yield sign
+    before = ""
     while tokens[0][2] != _CLOSING[sign]:
-        if items:
+        if before:
             tokens.popleft()  # the comma
-        if sign == "[":
-            items.append(_json_value(tokens, shape.part("list", "child")))
-            continue
-        key = _json_value(tokens, shape.part("map", "key") if shape.form == "map" else _TEXT)
-        tokens.popleft()
-        name = json.loads(key) if key.startswith('"') else key
-        part = shape.part("map", "value") if shape.form == "map" else shape.part("struct", name)
-        items.append(f"{json.dumps(name, ensure_ascii=False)}: {_json_value(tokens, part)}")
-    tokens.popleft()
-    return f"{sign}{', '.join(items)}{_CLOSING[sign]}"
+        part = shape.part("list", "child")
+        if sign == "{":
+            key = "".join(_json_parts(tokens, shape.part("map", "key") if shape.form == "map" else _TEXT, is_cut=False))
+            tokens.popleft()
+            name = json.loads(key) if key.startswith('"') else key
+            before = f"{before}{json.dumps(name, ensure_ascii=False)}: "
+            part = shape.part("map", "value") if shape.form == "map" else shape.part("struct", name)
+        yield before
+        yield from _json_parts(tokens, part, is_cut=is_cut)
+        before = ", "
+    yield tokens.popleft()[2]
 
 
-def _json_leaf(token: tuple[str, ...], form: str) -> str:
+def _json_leaf(token: tuple[str, ...], form: str, *, is_cut: bool) -> str:
     quoted, string, _, bare = token
     word = bare.strip()
     if string or word in {"NULL", "null"}:
         return string or "null"
-    if form != "text" and (word in {"true", "false"} or _NUMBER.fullmatch(word)):
+    if form != "text" and ((is_cut and not quoted) or word in {"true", "false"} or _NUMBER.fullmatch(word)):
         return word
-    inside = re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL) if quoted else word
-    if form == "document" and inside.startswith(('"', "{", "[", "null")) and _is_json(inside):
-        return _json_form(inside, "")
-    return json.dumps(inside, ensure_ascii=False)
+    inside = re.sub(r"\\(.?)", r"\1", quoted[1:].removesuffix("'"), flags=re.DOTALL) if quoted else word
+    if form == "document" and (is_cut or _is_json(inside)):
+        return _json_form(f"{inside}{_CUT}", "").removesuffix(_CUT) if is_cut else _json_form(inside, "")
+    whole = json.dumps(inside, ensure_ascii=False)
+    return whole[:-1] if is_cut else whole
 
 
 def _is_json(text: str) -> bool:

@@ -214,13 +214,15 @@ class GridWidget(LiveWidget):
         return part_text(next(each for each in self.parts if each == request.args["name"]))
 
     def answer_values(self, request: Asked) -> dict[str, Any] | None:
-        """Return the most frequent values of a column; `None` where the rows were arranged again meanwhile."""
+        """Return a column's most frequent values, counts and shown texts; `None` where the rows were arranged again."""
         if request.args["rev"] != self._pager.version:
             return None
+        column = request.args["column"]
         with controlled(request) as control:
             self._finish(request.report, control)
-            values, note = self._pager.values(request.args["column"], str(request.args["search"]), control)
-        return {"values": values, "note": note}
+            values, note = self._pager.values(column, str(request.args["search"]), control)
+        shown = as_whole([value for value, _ in values], self._pager.source.types[column])
+        return {"values": [(*each, text) for each, text in zip(values, shown, strict=True)], "note": note}
 
     def close(self) -> None:
         """Remove the views and close the pages."""

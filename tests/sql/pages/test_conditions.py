@@ -13,6 +13,7 @@ from nbtools.errors import InvalidArguments
 from nbtools.sql.pages.conditions import condition_of, moment
 from nbtools.sql.pages.opening import open_frame
 from nbtools.sql.pages.pager import Arrangement
+from nbtools.sql.results.texts import as_whole
 from nbtools.sql.session import SqlSession
 
 KATHMANDU = zoneinfo.ZoneInfo("Asia/Kathmandu")
@@ -120,3 +121,16 @@ def test_moments_that_python_cannot_hold_are_still_profiled(tmp_path: Any) -> No
 
 def test_a_zone_that_nobody_knows_is_shown_as_utc() -> None:
     assert moment(0, "Nowhere/Land").isoformat() == "1970-01-01T00:00:00+00:00"
+
+
+@pytest.mark.parametrize("op", ["=", "contains", "starts with", "≠"])
+@pytest.mark.parametrize("column", range(4))
+def test_a_nested_cell_is_found_by_the_json_that_is_shown(op: str, column: int) -> None:
+    values = """({'a': 1, 'b': 'it''s New, York'}, [1, 2], map {'k': 'x'}, ['true', '1e5', NULL]),
+        ({'a': 2, 'b': 'Oslo'}, [3], map {'l': 'y'}, ['z'])"""
+    with SqlSession() as session, session.open_pages(f"(VALUES {values})") as pages:
+        pages.finish()
+        cell, kind = pages.cells(0, 1, [column])[0][0], pages.source.types[column]
+        given = {"op": op, "value": str(as_whole([cell], kind)[0])}
+        pages.arrange(Arrangement(conditions=(condition_of(pages.source.columns[column], kind, given),)))
+        assert pages.row_count == 1

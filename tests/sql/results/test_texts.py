@@ -85,4 +85,6 @@ def test_the_pragmas_of_duckdb_that_tell_are_answered() -> None:
 def test_nested_values_are_read_as_json(value: str, form: str) -> None:
     ((text, kind),) = duckdb.sql(f"SELECT CAST(v AS VARCHAR), typeof(v) FROM (SELECT {value} AS v)").fetchall()
     assert as_whole([text], kind) == as_read([text], kind) == [form]
-    assert as_read([f"{text[:-1]}…"], kind) == [f"{text[:-1]}…"], "what was cut stays as it is"
+    for end in (end for end in range(2, len(text)) if text[end - 1] not in "NUL"):
+        (cut,) = as_read([f"{text[:end]}…"], kind)
+        assert f"{form}…".startswith(str(cut)[:-1]), "what was cut is the beginning"

@@ -121,7 +121,9 @@ def _converted(column: Any) -> Any:
             return array
         except (duckdb.Error, OverflowError) as exc:
             what = f"the column {column.name} contains objects that SQL has no type for: {exc}"
-            raise SqlInvalid(what, hint="Leave it out, or make it text: .astype(str).", tried="running SQL") from None
+            raise SqlInvalid(
+                what, hint=f"Leave it out, or make it text: df[{column.name!r}].astype(str).", tried="running SQL"
+            ) from None
 
 
 def _texts_in(value: Any) -> int:

@@ -26,6 +26,7 @@ from nbtools.contract.result import ToolResult
 from nbtools.contract.schema import output_schema
 from nbtools.contract.tool import Tool
 from nbtools.errors import ConfigInvalid, InvalidArguments
+from nbtools.texts.visible import counted
 
 _LEVELS = ("schema", "sample", "values")
 _ROWS = 5
@@ -72,7 +73,7 @@ class Sharing:
         """What a model is told of the level; empty where it sees everything."""
         if self.level == "values":
             return ""
-        seen = "the shape" if self.level == "schema" else f"the shape and the first {self.rows} items"
+        seen = "the shape" if self.level == "schema" else f"the shape and the first {counted(self.rows, 'item')}"
         return (
             f"Of the person's data you see {seen} of results, not more: the person sees them whole. Work with names "
             "and types of columns; let scripts and queries compute, and say where the person finds the answer."
@@ -108,10 +109,10 @@ class Sharing:
         shape = self.shape(content) if has_own_keys else self._inner(content)
         if columns is not None and isinstance(content, Mapping):
             # A script that turns values into names can make a number of a value, too.
-            shape["columns"] = dict(columns) or f"{self.size(len(content['columns']))} columns, which were made since"
+            shape["columns"] = dict(columns) or f"{self.size(len(content['columns']), 'column')}, which were made since"
             del shape["types"]
         if result.artifacts:
-            shape = {"result": shape, "files": self.size(len(result.artifacts))}
+            shape = {"result": shape, "files": self.size(len(result.artifacts), "file")}
         text = json.dumps(shape, ensure_ascii=False, default=lambda value: f"a {type(value).__name__}")
         return f"{by_door}\n[shared: {self.level}] {text}".lstrip()
 
@@ -123,7 +124,7 @@ class Sharing:
             return value
         if isinstance(value, str):
             part = "\n".join(line[:_SAMPLE_LINE] for line in value.splitlines()[: self.rows])
-            whole = f"text of {self.size(len(value))} characters"
+            whole = f"text of {self.size(len(value), 'character')}"
             if not is_sample:
                 return whole
             return part if part == value else f"{part}\n[{whole}]"
@@ -131,10 +132,13 @@ class Sharing:
             shaped = {str(key): self._inner(item) for key, item in value.items()}
             rows, columns = value.get("rows"), value.get("columns")
             if is_sample and isinstance(rows, list) and isinstance(columns, list):
-                shaped["rows"] = [*(self._row(row, len(columns)) for row in rows[: self.rows]), self._count(rows)]
+                shaped["rows"] = [
+                    *(self._row(row, len(columns)) for row in rows[: self.rows]),
+                    self.size(len(rows), "item"),
+                ]
             return shaped
         if isinstance(value, Sequence):
-            count = self._count(value)
+            count = self.size(len(value), "item")
             return [*(self._inner(item) for item in value[: self.rows]), count] if is_sample else count
         return value if is_sample else f"a {type(value).__name__}"
 
@@ -147,23 +151,20 @@ class Sharing:
         # Keys that the tool does not declare may be values.
         if not isinstance(value, Mapping):
             return self.shape(value)
-        rest = f"a mapping with {self.size(len(value))} keys"
+        rest = f"a mapping with {self.size(len(value), 'key')}"
         if self.level == "schema":
             return rest
         first = self.shape(dict(list(value.items())[: self.rows]))
         return first if len(first) == len(value) else {**first, "…": rest}
 
-    def size(self, number: int) -> str:
-        """Return a number of things as this level tells it: where no value is seen, the next power of two.
+    def size(self, number: int, thing: str) -> str:
+        """Return a number with its thing as this level tells it: where no value is seen, the next power of two.
 
         An exact size is a value, chosen by the author of what is printed.
         """
         if self.level != "schema" or number <= 1:
-            return f"{number:,}"
-        return f"up to {1 << (number - 1).bit_length():,}"
-
-    def _count(self, value: Sequence[Any]) -> str:
-        return f"{self.size(len(value))} items"
+            return counted(number, thing)
+        return f"up to {counted(1 << (number - 1).bit_length(), thing)}"
 
 
 def is_own(tool: Tool) -> bool:

@@ -52,9 +52,9 @@ def result(data: Any = None, **more: Any) -> ToolResult:
         ("a\nb\nc", "text of up to 8 characters", "a\nb\n[text of 5 characters]"),
         ("x" * 201, "text of up to 256 characters", "x" * 200 + "\n[text of 201 characters]"),
         ([1, 2, 3], "up to 4 items", [1, 2, "3 items"]),
-        ([1], "1 items", [1, "1 items"]),
+        ([1], "1 item", [1, "1 item"]),
         ({"a": 1, "b": [1, 2]}, {"a": "a int", "b": "up to 2 items"}, {"a": 1, "b": [1, 2, "2 items"]}),
-        ({"a": {"x": 1}}, {"a": "a mapping with 1 keys"}, {"a": {"x": 1}}),
+        ({"a": {"x": 1}}, {"a": "a mapping with 1 key"}, {"a": {"x": 1}}),
         (
             {"a": {"x": 1, "y": 2, "z": 3}},
             {"a": "a mapping with up to 4 keys"},
@@ -68,8 +68,8 @@ def result(data: Any = None, **more: Any) -> ToolResult:
         # Of a row that is not as wide as the table, a sample has as many cells as of any list.
         (
             {"columns": ["m"], "rows": [[1, 2, 3]]},
-            {"columns": "1 items", "rows": "1 items"},
-            {"columns": ["m", "1 items"], "rows": [[1, 2, "3 items"], "1 items"]},
+            {"columns": "1 item", "rows": "1 item"},
+            {"columns": ["m", "1 item"], "rows": [[1, 2, "3 items"], "1 item"]},
         ),
     ],
 )
@@ -84,16 +84,16 @@ def shared(told: str) -> Any:
 
 def test_a_result_is_told_by_keys_that_its_own_tool_declares() -> None:
     table = result({"columns": ["m"], "types": ["INTEGER"], "rows": [[7]]})
-    assert shared(SCHEMA.text_of(LOOK, table)) == {"columns": "1 items", "types": "1 items", "rows": "1 items"}
-    assert shared(SCHEMA.text_of(LOOK, table, [("m", "INTEGER")])) == {"columns": {"m": "INTEGER"}, "rows": "1 items"}
+    assert shared(SCHEMA.text_of(LOOK, table)) == {"columns": "1 item", "types": "1 item", "rows": "1 item"}
+    assert shared(SCHEMA.text_of(LOOK, table, [("m", "INTEGER")])) == {"columns": {"m": "INTEGER"}, "rows": "1 item"}
     since = shared(SCHEMA.text_of(LOOK, table, []))
-    assert since == {"columns": "1 columns, which were made since", "rows": "1 items"}
+    assert since == {"columns": "1 column, which were made since", "rows": "1 item"}
     for other in (result({"more": 1}), result({**table.data, "more": 1})):
         assert "a mapping with" in shared(SCHEMA.text_of(LOOK, other))
     assert "a mapping with" in shared(SCHEMA.text_of(dataclasses.replace(LOOK, trusted=False), table))
     assert shared(SCHEMA.text_of(LOOK, result(text="abc"))) == "text of up to 4 characters"
     file = Artifact(path="made.csv", mime="text/csv", size=3)
-    assert shared(SCHEMA.text_of(LOOK, result([1], artifacts=(file,)))) == {"result": "1 items", "files": "1"}
+    assert shared(SCHEMA.text_of(LOOK, result([1], artifacts=(file,)))) == {"result": "1 item", "files": "1 file"}
 
 
 def test_what_is_not_private_and_what_may_be_seen_passes_as_it_is() -> None:
@@ -113,7 +113,7 @@ def test_a_message_passes_where_values_do_or_the_door_has_said_it() -> None:
     assert SCHEMA.text_of(LOOK, dataclasses.replace(failed, **door)) == f"It was stopped.\n{hidden}"
     said = dataclasses.replace(failed, said_by_door="The door says: 7 is late")
     assert SCHEMA.text_of(LOOK, said) == "The door says: 7 is late"
-    assert SCHEMA.text_of(LOOK, result([1], **door)) == 'It was stopped.\n[shared: schema] "1 items"'
+    assert SCHEMA.text_of(LOOK, result([1], **door)) == 'It was stopped.\n[shared: schema] "1 item"'
 
 
 def test_a_level_is_one_of_three_and_says_what_is_seen() -> None:

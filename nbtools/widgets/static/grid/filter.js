@@ -78,11 +78,11 @@ const valueList = (grid, { index }) => {
   const list = h("div", { class: "values", role: "group", "aria-label": "Values" });
   const note = h("div", { class: "dim" });
   const asking = new AbortController();
-  /** @param {[value: string | null, count: number, shown: string | null]} entry */
-  const line = ([value, count, shown]) => {
+  /** @param {[value: string | null, count: number, form: string | null]} entry */
+  const line = ([value, count, form]) => {
     const box = h("input", { type: "checkbox", checked: chosen.has(value) });
     box.addEventListener("change", () => (box.checked ? chosen.add(value) : chosen.delete(value)));
-    const text = value === null ? h("i", { class: "dim" }, "missing") : h("span", { dir: "auto" }, shown || "(empty)");
+    const text = value === null ? h("i", { class: "dim" }, "missing") : h("span", { dir: "auto" }, form || "(empty)");
     return h("label", {}, box, text, h("span", { class: "dim" }, number(count)));
   };
   /** @param {string} search */

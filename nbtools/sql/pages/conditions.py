@@ -114,9 +114,9 @@ def condition_of(name: str, type_name: str, condition: Mapping[str, Any], zone: 
     if not is_nested or op not in _JOINED or not re.search(r'["[{]', value):
         return as_text
     # What is shown of lists, maps and structs is their JSON, in which blanks stand behind commas and colons.
-    shown = f"replace(replace(CAST(to_json({column}) AS VARCHAR), '\": ', '\":'), ', ', ',')"
+    as_json = f"replace(replace(CAST(to_json({column}) AS VARCHAR), '\": ', '\":'), ', ', ',')"
     value = (value.lower() if op in _WITHIN else value).replace('": ', '":').replace(", ", ",")
-    return f"({as_text} {_JOINED[op]} {form.format(shown, quote_text(value))})"
+    return f"({as_text} {_JOINED[op]} {form.format(as_json, quote_text(value))})"
 
 
 def _one_of(name: str, type_name: str, values: Sequence[str | None], zone: str | None) -> str:

@@ -240,8 +240,8 @@ def _shape(kind: Any) -> _NestedForm:
 def _json_form(text: str, kind: str) -> str:
     """Return the JSON of a nested value that DuckDB has written, or that is JSON; of a cut one the beginning."""
     is_cut = text.endswith(_CUT)
-    found = _TOKENS.findall(text.removesuffix(_CUT) if is_cut else text)
-    tokens = collections.deque(token for token in found if any(map(str.strip, token)))
+    matches = _TOKENS.findall(text.removesuffix(_CUT) if is_cut else text)
+    tokens = collections.deque(token for token in matches if any(map(str.strip, token)))
     parts: list[str] = []
     with contextlib.suppress(RecursionError, ValueError):
         try:

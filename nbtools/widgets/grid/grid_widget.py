@@ -221,8 +221,8 @@ class GridWidget(LiveWidget):
         with controlled(request) as control:
             self._finish(request.report, control)
             values, note = self._pager.values(column, str(request.args["search"]), control)
-        shown = as_whole([value for value, _ in values], self._pager.source.types[column])
-        return {"values": [(*each, text) for each, text in zip(values, shown, strict=True)], "note": note}
+        forms = as_whole([value for value, _ in values], self._pager.source.types[column])
+        return {"values": [(*each, text) for each, text in zip(values, forms, strict=True)], "note": note}
 
     def close(self) -> None:
         """Remove the views and close the pages."""

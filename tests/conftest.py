@@ -252,6 +252,35 @@ def stop_query(session: Any, sql: str, **options: Any) -> None:
     assert len(raised) == 1
 
 
+@contextlib.contextmanager
+def repeated(*works: Callable[[], object]) -> Iterator[list[BaseException]]:
+    """Repeat each in a thread of its own while the block runs, and raise what one of them raised.
+
+    They end however the block ends: what a failed test leaves running would take processors and memory from all
+    tests after it. The list that the block gets is of what was raised so far.
+    """
+    is_over, errors = threading.Event(), list[BaseException]()
+
+    def repeat(work: Callable[[], object]) -> None:
+        try:
+            while not is_over.is_set():
+                work()
+        except BaseException as exc:
+            errors.append(exc)
+
+    threads = [threading.Thread(target=repeat, args=[work]) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        yield errors
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]
+
+
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Return what the condition gives as soon as it is true; fail when it is not in time.
 

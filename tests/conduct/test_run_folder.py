@@ -9,7 +9,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from nbtools.conduct import run_folder
 from nbtools.conduct.run_folder import DrivenRun, RunFolder, link_file
 from nbtools.conduct.run_folders import RunFolders
 from nbtools.errors import FileMissing, PermissionDenied
+from tests.conftest import repeated
 
 
 def _laid_down(folder: Path) -> Path:
@@ -32,24 +32,18 @@ def test_who_looks_stands_neither_in_the_way_of_a_driver_nor_of_others_who_look(
     run = RunFolder(_laid_down(tmp_path / "a"))
     DrivenRun(run.folder).close()
     driver_before = (run.folder / "lease").read_bytes()
-    is_over, seen_drivers = threading.Event(), list[Any]()
+    seen_drivers = list[Any]()
 
     def look() -> None:
-        while not is_over.is_set():
-            seen_drivers.append(run.holder())
-            time.sleep(0.0005)
+        seen_drivers.append(run.holder())
+        time.sleep(0.0005)
 
-    watchers = [threading.Thread(target=look) for _ in range(2)]
-    for watcher in watchers:
-        watcher.start()
-    time.sleep(0.2)
-    assert (run.folder / "lease").read_bytes() == driver_before
-    assert not any(seen_drivers)
-    for _ in range(50):
-        DrivenRun(run.folder).close()
-    is_over.set()
-    for watcher in watchers:
-        watcher.join()
+    with repeated(look, look):
+        time.sleep(0.2)
+        assert (run.folder / "lease").read_bytes() == driver_before
+        assert not any(seen_drivers)
+        for _ in range(50):
+            DrivenRun(run.folder).close()
 
 
 def test_a_driver_reads_the_facts_behind_its_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

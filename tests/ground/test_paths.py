@@ -1,13 +1,13 @@
 import os
 import socket
 import stat
-import threading
 from pathlib import Path
 
 import pytest
 
 from nbtools.errors import FileMissing, InvalidArguments, PathNotAllowed
 from nbtools.ground.paths import Roots
+from tests.conftest import repeated
 
 AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
@@ -208,28 +208,21 @@ def test_nothing_is_read_outside_while_links_are_swapped_in_a_race(roots, ground
     """Whatever moment the swap happens at, what is read is the file inside or an error."""
     target, outside = ground / "sub", ground.parent / "outside"
     (outside / "a.txt").write_text("secret")
-    over = threading.Event()
 
     def swap():
-        while not over.is_set():
-            target.rename(ground / "aside")
-            target.symlink_to(outside)
-            target.unlink()
-            (ground / "aside").rename(target)
+        target.rename(ground / "aside")
+        target.symlink_to(outside)
+        target.unlink()
+        (ground / "aside").rename(target)
 
-    swapper = threading.Thread(target=swap)
-    swapper.start()
     seen = set()
-    try:
+    with repeated(swap):
         for _ in range(400):
             try:
                 with os.fdopen(roots.open_file(roots.resolve("sub/a.txt"))) as file:
                     seen.add(file.read())
             except (PathNotAllowed, FileMissing):
                 continue
-    finally:
-        over.set()
-        swapper.join()
     assert "secret" not in seen
 
 

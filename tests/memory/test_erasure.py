@@ -8,6 +8,8 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -16,6 +18,7 @@ from nbtools.memory import CallLog, MemoryFiles, open_memory
 from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.repository import Change
 from nbtools.memory.rules.erasure import FORGOTTEN, Erasure
+from tests.conftest import repeated
 from tests.memory.conftest import end_keeper, keeper_of
 
 pytestmark = pytest.mark.in_memory
@@ -197,32 +200,21 @@ def test_whoever_is_killed_while_forgetting_leaves_it_to_the_next(path):
 def test_readers_and_writers_go_on_while_something_is_forgotten(open_shared, path):
     memory = open_shared()
     fill(memory, 20)
-    over, faults, reads = threading.Event(), [], []
+    reads = Counter()
 
-    def use(name):
-        mine, n = open_shared(), 0
-        try:
-            while not over.is_set():
-                n += 1
-                mine.write(f"{name}-{n}", n)
-                assert mine[f"{name}-{n}"] == n
-                assert len(mine.history("k3")) == 1
-                assert mine.search("note", limit=3)
-                reads.append(name)
-        except Exception as exc:
-            faults.append(exc)
+    def use(name, mine):
+        n = reads[name]
+        mine.write(f"{name}-{n}", n)
+        assert mine[f"{name}-{n}"] == n
+        assert len(mine.history("k3")) == 1
+        assert mine.search("note", limit=3)
+        reads[name] += 1
 
-    threads = [threading.Thread(target=use, args=(name,)) for name in "xyz"]
-    for thread in threads:
-        thread.start()
-    for _ in range(5):
-        memory.write("secret", MARK)
-        memory.forget("secret")
-        assert traces(path) == []
-    over.set()
-    for thread in threads:
-        thread.join()
-    assert faults == []
+    with repeated(*[partial(use, name, open_shared()) for name in "xyz"]):
+        for _ in range(5):
+            memory.write("secret", MARK)
+            memory.forget("secret")
+            assert traces(path) == []
     assert set(reads) == set("xyz")
 
 

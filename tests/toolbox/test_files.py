@@ -3,7 +3,6 @@ import json
 import os
 import shutil
 import socket
-import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from nbtools.contract.tool import tool_of
 from nbtools.ground.paths import Roots
 from nbtools.toolbox.files.file_tools import TOOLS
+from tests.conftest import repeated
 
 # Codecs of Python that no document has: quadratic ones, and those that make something else of a text.
 SLOW_OR_STRANGE = json.loads((Path(__file__).parents[1] / "attacks" / "charsets.json").read_text())
@@ -205,19 +205,15 @@ def test_folders_and_missing_files_say_what_they_are(call, folder):
 
 def test_a_reader_never_sees_half_a_file(call, folder):
     (folder / "x.txt").write_text("a" * 100_000)
-    over, seen = threading.Event(), set()
+    seen = set()
 
     def read():
-        while not over.is_set():
-            content = (folder / "x.txt").read_text()
-            seen.add((len(content), content[:1]))
+        content = (folder / "x.txt").read_text()
+        seen.add((len(content), content[:1]))
 
-    reader = threading.Thread(target=read)
-    reader.start()
-    for letter in "bcdefgh":
-        call("file_write", path="x.txt", content=letter * 100_000).raise_for_error()
-    over.set()
-    reader.join()
+    with repeated(read):
+        for letter in "bcdefgh":
+            call("file_write", path="x.txt", content=letter * 100_000).raise_for_error()
     assert {length for length, _ in seen} == {100_000}
     assert [p.name for p in folder.iterdir()] == ["x.txt"]
 
@@ -226,25 +222,18 @@ def test_nothing_leaks_while_a_link_is_swapped_in_and_out(call, folder):
     """A writer races with links: neither the file outside is read nor is anything written there."""
     (folder / "a.txt").write_text("inside")
     outside = folder.parent / "outside" / "secret.txt"
-    over = threading.Event()
 
     def swap():
-        while not over.is_set():
-            (folder / "evil").symlink_to(outside)
-            (folder / "evil").replace(folder / "a.txt")
-            (folder / "fresh").write_text("inside")
-            (folder / "fresh").replace(folder / "a.txt")
+        (folder / "evil").symlink_to(outside)
+        (folder / "evil").replace(folder / "a.txt")
+        (folder / "fresh").write_text("inside")
+        (folder / "fresh").replace(folder / "a.txt")
 
-    swapper = threading.Thread(target=swap)
-    swapper.start()
-    try:
+    with repeated(swap):
         for _ in range(100):
             result = call("file_read", path="a.txt")
             assert "secret" not in result.text
             call("file_write", path="a.txt", content="mine")
-    finally:
-        over.set()
-        swapper.join()
     assert outside.read_text() == "secret"
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 
 import pytest
 
@@ -19,6 +18,7 @@ from nbtools.memory.repository import CallQuery, Change, Query
 from nbtools.memory.rules.record_table import table_of
 from nbtools.memory.rules.rows import Clock
 from nbtools.memory.rules.transitions import WriteRequest
+from tests.conftest import repeated
 
 pytestmark = pytest.mark.in_memory
 
@@ -208,52 +208,34 @@ def test_a_repeated_request_is_found_in_memory_and_in_the_log():
 
 
 def test_reads_stay_right_while_rows_are_merged(engine):
-    stop = threading.Event()
-    wrong = []
+    seen = [0]
 
     def look():
-        while not stop.is_set():
-            known = seen[0]
-            rows, _ = engine.query(Query(scope=SCOPE, keys=("n",)))
-            if int(rows[0][0].value) < known:
-                wrong.append((rows[0][0].value, known))
+        known = seen[0]
+        rows, _ = engine.query(Query(scope=SCOPE, keys=("n",)))
+        assert int(rows[0][0].value) >= known
 
-    seen = [0]
     apply(engine, Change(kind="incr", scope=SCOPE, key="n"))
-    reader = threading.Thread(target=look)
-    merger = threading.Thread(target=lambda: [engine.merge() for _ in iter(stop.is_set, True)])
-    reader.start()
-    merger.start()
-    for _ in range(300):
-        done = apply(engine, Change(kind="incr", scope=SCOPE, key="n"))
-        seen[0] = int(done[0].row.value)
-    stop.set()
-    reader.join()
-    merger.join()
-    assert wrong == []
+    with repeated(look, engine.merge):
+        for _ in range(300):
+            done = apply(engine, Change(kind="incr", scope=SCOPE, key="n"))
+            seen[0] = int(done[0].row.value)
     assert seen[0] == 301
 
 
 def test_a_listing_is_of_one_moment(engine):
     """Two counters are added to in one batch; no listing may see them differ."""
     apply(engine, write("x", "0"), write("y", "0"))
-    stop = threading.Event()
+    both = [Change(kind="incr", scope=SCOPE, key=key) for key in ("x", "y")]
 
     def add():
-        both = [Change(kind="incr", scope=SCOPE, key=key) for key in ("x", "y")]
-        while not stop.is_set():
-            apply(engine, *both)
-            engine.merge()
+        apply(engine, *both)
+        engine.merge()
 
-    writer = threading.Thread(target=add)
-    writer.start()
-    try:
+    with repeated(add):
         for _ in range(100):
             rows, _ = engine.query(Query(scope=SCOPE))
             assert len({row.value for row, _ in rows}) == 1
-    finally:
-        stop.set()
-        writer.join()
 
 
 def test_the_filter_of_known_ids_is_made_anew_when_it_is_full(engine):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import pytest
 
@@ -19,7 +20,7 @@ from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.keeper.protocol import apply_to_wire, connect_to, dumps, frame, receive
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change
-from tests.conftest import is_running, wait_until
+from tests.conftest import is_running, repeated, wait_until
 from tests.memory.conftest import end_keeper, keeper_of
 
 pytestmark = [pytest.mark.in_memory, pytest.mark.processes]
@@ -221,28 +222,21 @@ def test_a_process_with_many_open_files_starts_a_keeper_or_says_why_not(path):
 def test_a_rename_beside_edits_moves_what_is_there(open_shared):
     files = MemoryFiles(open_shared())
     files.call({"command": "create", "path": "/memories/a", "file_text": "x\n"})
-    edits, over = [], threading.Event()
+    edits = []
 
-    def edit():
-        mine = MemoryFiles(open_shared())
-        while not over.is_set():
-            for name in "ab":
-                said = mine.call(
-                    {"command": "insert", "path": f"/memories/{name}", "insert_line": 0, "insert_text": "line"}
-                )
-                edits.extend([1] if said.ok else [])
+    def edit(mine):
+        for name in "ab":
+            said = mine.call(
+                {"command": "insert", "path": f"/memories/{name}", "insert_line": 0, "insert_text": "line"}
+            )
+            edits.extend([1] if said.ok else [])
 
-    editors = [threading.Thread(target=edit) for _ in range(2)]
-    for editor in editors:
-        editor.start()
     names = ["a", "b"] * 15
-    moved = [
-        files.call({"command": "rename", "old_path": f"/memories/{old}", "new_path": f"/memories/{new}"})
-        for old, new in itertools.pairwise(names)
-    ]
-    over.set()
-    for editor in editors:
-        editor.join()
+    with repeated(*[partial(edit, MemoryFiles(open_shared())) for _ in range(2)]):
+        moved = [
+            files.call({"command": "rename", "old_path": f"/memories/{old}", "new_path": f"/memories/{new}"})
+            for old, new in itertools.pairwise(names)
+        ]
     assert [result.text for result in moved if not result.ok] == []
     text = files.call({"command": "view", "path": "/memories/b"}).text
     assert text.count("line") - text.count("with line numbers") == len(edits) > 0

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -21,6 +22,7 @@ from nbtools.memory.calls import CallLog
 from nbtools.memory.postgres.repository import PostgresRepository
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import CallQuery, Change, Query
+from tests.conftest import repeated
 from tests.memory.conftest import wait_until
 
 pytestmark = pytest.mark.processes
@@ -146,39 +148,28 @@ def test_a_clear_refuses_no_writer(memory):
 @pytest.mark.races
 def test_a_restart_costs_clients_no_more_than_the_restart(postgres_server):
     with open_memory(postgres_server.url, agent_id="a") as memory:
-        counts, errors, late = Counter(), [], []
-        over = threading.Event()
+        counts, returned, late = Counter(), dict[str, float](), []
         up = [0.0]
 
         def count(name):
-            seen = 0.0
-            while not over.is_set():
-                try:
-                    memory.incr(name)
-                    counts[name] += 1
-                except Exception as exc:
-                    errors.append(exc)
-                if up[0] > seen:
-                    seen = up[0]
-                    late.append(time.monotonic() - seen)
+            memory.incr(name)
+            counts[name] += 1
+            if up[0] > returned.get(name, 0.0):
+                returned[name] = up[0]
+                late.append(time.monotonic() - up[0])
 
-        threads = [threading.Thread(target=count, args=(f"n{n}",)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for away in (0.0, 3.3):
-            seen = sum(counts.values())
-            wait_until(lambda seen=seen: sum(counts.values()) > seen + 20)
-            postgres_server.stop()
-            over.wait(away)  # Long enough for those who try ever more seldom to miss the server's return.
-            postgres_server.start()
-            up[0] = time.monotonic()
-            wait_until(lambda: len(late) >= 4 or errors)
-            assert errors == []
-            assert max(late) < 1.5
-            late.clear()
-        over.set()
-        for thread in threads:
-            thread.join()
+        with repeated(*[partial(count, f"n{n}") for n in range(4)]) as errors:
+            for away in (0.0, 3.3):
+                seen = sum(counts.values())
+                wait_until(lambda seen=seen: errors or sum(counts.values()) > seen + 20)
+                postgres_server.stop()
+                time.sleep(away)  # Long enough for those who try ever more seldom to miss the server's return.
+                postgres_server.start()
+                up[0] = time.monotonic()
+                wait_until(lambda: errors or len(late) >= 4)
+                assert errors == []
+                assert max(late) < 1.5
+                late.clear()
         # What was under way when the server went down was not applied twice.
         assert {name: memory[name] for name in counts} == counts
 

@@ -24,7 +24,7 @@ Answers = Mapping[str, Reply | str | bool] | Reply | str | bool | None
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PendingApproval(AskedCall):
-    """A call that waits for an answer, also after the process has ended.
+    """A call that waits for an answer, even after the process has ended.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class RunApprover:
         return self._is_asking
 
     def _lapsed(self, reply: Reply | None, was: PendingApproval | None, seal: str) -> str:
-        """Return why a yes that was given to a call holds no more; nothing where it does."""
+        """Return why a yes to a call is no longer valid; nothing where it is."""
         if reply is None or was is None or not is_yes(reply.answer):
             return ""
         if was.digest != seal:
@@ -170,7 +170,7 @@ def _pending(request: ApprovalRequest) -> PendingApproval:
 def check_changes(
     pending: Iterable[Mapping[str, Any]], replies: Mapping[str, Reply], executor: LocalExecutor, tried: str
 ) -> None:
-    """Check changed arguments before the answers count: a mistake in them must not use an approval up.
+    """Check changed arguments before the answers count: a mistake in them must not consume the approval.
 
     Raises
     ------
@@ -214,11 +214,13 @@ def same_reply(
     Raises
     ------
     InvalidArguments
-        Arguments are to be changed, and not one call waits.
+        Arguments are to be changed, but more or fewer than one call is waiting.
     """
     # One change for several calls would approve arguments that no one has read.
     if changes and len(pending) != 1:
-        raise InvalidArguments(f"{len(pending)} calls wait, and --set changes one.", hint="Leave it out to be asked.")
+        raise InvalidArguments(
+            f"--set needs exactly one waiting call; {len(pending)} are waiting.", hint="Leave it out to be asked."
+        )
     return {
         item.id: Reply(
             answer=answer, arguments={**item.arguments, **changes} if changes else None, reason=reason, by=by

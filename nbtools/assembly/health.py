@@ -275,7 +275,7 @@ def _folders(config: Config) -> Check:
 def _memory(memory: Any) -> Check:
     info = memory.info()
     keeper = f", kept by process {info['pid']} for all your notebooks" if info.get("mode") == "keeper" else ""
-    finding = f"{info.get('records', 0):,} items in {info.get('place') or info.get('backend')}{keeper}"
+    finding = f"{counted(info.get('records', 0), 'item')} in {info.get('place') or info.get('backend')}{keeper}"
     return Check(name="memory", ok=True, finding=finding)
 
 

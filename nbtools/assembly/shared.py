@@ -71,9 +71,9 @@ def prepare_shared(how: Callable[[Workbench], None] | None) -> None:
     _SHARED.prepare(how)
 
 
-def explore(source: Any) -> Explorer:
-    """Look at all rows of a file, a frame or a SELECT; see `nbtools.Workbench.explore`."""
-    return shared().explore(source)
+def explore(source: Any, **options: Any) -> Explorer:
+    """Look at all rows of a file, a frame or a SELECT; see `nbtools.Workbench.explore`, also for the options."""
+    return shared().explore(source, **options)
 
 
 def close_shared() -> None:

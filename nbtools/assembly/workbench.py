@@ -523,7 +523,7 @@ class Workbench(Parts):
             raise InvalidArguments("this takes one thing that you have read.", hint="Name a file, a folder or a note.")
         path = real_path(Path(file).absolute()) if file else None
         if path is not None and not path.exists():
-            raise FileMissing(f"{path} does not exist.", hint="Name a file or a folder, or a note by note=KEY.")
+            raise FileMissing(f"{path} does not exist.", hint="Name a file or a folder, or a note with --note KEY.")
         lift = functools.partial(self._marks.lift, path, note or "", None if note is None else self.memory[note])
         arguments = {"note": note} if path is None else {"file": str(path)}
         call = ToolCall(tool="marks_lift", arguments=arguments, caller=caller)

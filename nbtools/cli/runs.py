@@ -106,7 +106,7 @@ def _take_notebook(run: WorkflowRun, target: Path) -> None:
     """Put the notebook as it ran in its place, and say so."""
     for artifact in next(iter(run.progress.nodes.values())).view()["artifacts"][:1]:
         shutil.copyfile(artifact["path"], target)
-        print(f"the notebook as it ran: {target}", file=sys.stderr)
+        print(f"executed notebook: {target}", file=sys.stderr)
 
 
 def _driven(
@@ -267,7 +267,7 @@ def _next_steps(run: WorkflowRun) -> Iterator[str]:
         yield "Its driver ended unexpectedly. What has ended is kept; you are asked before anything may happen twice."
         yield f"→ nbtools run --resume {run.run_id}"
     if run.has_ended and not run.ok:
-        yield "It continues where it ended, with its file as it is now; what is done and unchanged is not repeated."
+        yield "It resumes where it stopped, using the current file; finished, unchanged steps are not repeated."
         for step in RunHistory(FrozenRun(run.folder).events(), is_new=True).unknown():
             yield f"It is not known how {step.label} ended. Unless it can be repeated, you choose: retry, done or fail."
         yield f"→ nbtools run --resume {run.run_id}"
@@ -313,7 +313,7 @@ def _runs(arguments: argparse.Namespace) -> int:
                 count, freed = wb.workflows.prune(seconds=seconds, most_bytes=arguments.size)
                 print(f"{counted(count, 'run')} removed, {freed:,} bytes; the newest 20 stay")
             case "forget":
-                print(f"{wb.workflows.forget(arguments.run)} is removed")
+                print(f"removed {wb.workflows.forget(arguments.run)}")
             case "cancel":
                 wb.workflows.cancel(arguments.run, by=_user())
             case _:

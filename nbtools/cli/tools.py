@@ -127,7 +127,7 @@ def _check(arguments: argparse.Namespace) -> int:
     with Workbench() as wb:
         problems = wb.registry.check()
         number = len(wb.registry)
-        # No problem of the declaration, but models have to ask for each call.
+        # Not a problem of the declaration, but each call by a model needs approval.
         silent = [name for name, tool in wb.registry.items() if tool.effects.undeclared]
     if arguments.json:
         print(json.dumps({"tools": number, "problems": problems, "undeclared": silent}, indent=2))
@@ -135,7 +135,7 @@ def _check(arguments: argparse.Namespace) -> int:
     for problem in problems:
         print(problem)
     for name in silent:
-        print(f"warning: {name} declares no effects: models will have to ask")
+        print(f"warning: {name} declares no effects: a model's call to it will need approval")
     print(f"{counted(number, 'tool')}, {counted(len(problems), 'problem')}")
     return 1 if problems else 0
 

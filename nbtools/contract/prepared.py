@@ -1,7 +1,7 @@
 """The prepared call: what is matched by rules, shown, approved, recorded and run, all one object.
 
-`prepare` validates the arguments, fills in defaults and fixed values, and follows paths to where they lead. From then
-on nobody looks at how the caller had spelled it: ``1`` and ``"yes"`` are true, a link is the file behind it, and what
+`prepare` validates the arguments, fills in defaults and fixed values, and follows paths to where they lead. After that,
+the caller's spelling no longer matters: ``1`` and ``"yes"`` are true, a link is the file behind it, and what
 was left out has its default.
 """
 
@@ -113,7 +113,7 @@ async def prepare(
             effects = await effects
     arguments = MappingProxyType({name: _as_json(value) for name, value in values.items()})
     readings: Mapping[str, Reading] = MappingProxyType({})
-    # What a named host spares a call is asked of those alone that are asked for by their label.
+    # Named hosts matter only to calls that would otherwise ask because of their label.
     by_hosts = bool(call.hosts and call.label) and effects.may_reach_out
     if (reads or by_hosts) and tool.readings_of is not None:
         readings = await tool.readings_of(values, Context(call=call, services=services))

@@ -95,8 +95,8 @@ class CallJournal:
         Awaited with the call's id when the call may run, and before it does anything: what it stores is on the disk
         when it returns. Where it fails, so does the call, which has done nothing then.
     ended
-        Awaited with the id and the result of every call that came back, begun or refused. Of a call that was cut off
-        the end is not known, and none is told.
+        Awaited with the id and the result of every call that came back, begun or refused. If a call is cut off, its end
+        is unknown and is not reported.
     """
 
     started: Callable[[str], Awaitable[None]]
@@ -136,7 +136,7 @@ class ToolCall(CopiesQuickly):
     hosts
         Hosts that the person has named, where a model may ask for things although it has seen values.
     journal
-        Where it is written down that the call has started, unless it only reads, and how it ended; `None` is nowhere.
+        Where the start of the call, unless it only reads, and its end are recorded; `None` records nothing.
         What the call calls in turn is a part of it.
     witnesses
         Who sees what it changes, and what the calls change that it makes in turn.
@@ -316,18 +316,18 @@ class Tool:
         coroutine function; `None` where all calls do the same.
     readings_of
         Returns what rules read of some arguments besides their text; the name of an argument to its `Reading`. A tool
-        that has it goes to those of its arguments alone that it reads as addresses.
+        that has it connects only to those of its arguments that it reads as addresses.
     consequences_of
         Returns what one call would change, as people see it before a yes, given its validated values and its context;
-        it may block. `None` tells the files that are there already, of the arguments that are paths.
+        it may block. `None` lists existing files among the arguments that are paths.
     title
         A short name for people; `None` is made from the name.
     examples
         Arguments that are valid; `nbtools check-tools` proves it.
     timeout
-        Seconds a call may take unless it asks for other; `None` leaves it to the executor.
+        Seconds a call may take unless it asks for a different limit; `None` leaves it to the executor.
     on_error
-        ``"fail"`` raises a failed call to the agent loop, ``"continue"`` hands the error on as a result.
+        ``"fail"`` raises the error in the agent loop, ``"continue"`` hands the error on as a result.
     about
         Description that replaces the docstring's.
     note
@@ -491,9 +491,9 @@ def tool(
     examples
         Arguments that are valid.
     timeout
-        Seconds a call may take unless it asks for other; `None` leaves it to the executor.
+        Seconds a call may take unless it asks for a different limit; `None` leaves it to the executor.
     on_error
-        ``"fail"`` raises a failed call to the agent loop, ``"continue"`` hands the error on as a result.
+        ``"fail"`` raises the error in the agent loop, ``"continue"`` hands the error on as a result.
 
     Raises
     ------
@@ -530,7 +530,7 @@ def tool(
 def _names_around(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the local names where a function is made a tool, or registered: its annotations may mean them.
 
-    Callers from the function's own module count, the nearest most; a function from elsewhere must not find its types
+    Callers from the function's own module count, nearest first; a function from elsewhere must not find its types
     among the names of a stranger.
     """
     names: dict[str, Any] = {}

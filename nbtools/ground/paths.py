@@ -122,7 +122,7 @@ def names_in(folder: Path) -> list[str]:
 
 MayGrow: TypeAlias = bool | str
 """Whether more folders may be allowed meanwhile; where that is by the settings alone, how refusals say it."""
-BY_SETTINGS = "ALLOWED_PATHS, or allowed_paths in nbtools.toml, names it"
+BY_SETTINGS = "add it to allowed_paths in nbtools.toml or to ALLOWED_PATHS"
 
 
 class Roots:

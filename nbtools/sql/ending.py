@@ -2,8 +2,8 @@
 
 The statement runs in a thread. The coroutine that awaits it watches the clock: when the time is over, or the caller is
 cancelled, it interrupts the engine again and again until the thread returns, because an engine loses an interrupt that
-arrives while it prepares a statement. An engine that does not return within the grace is abandoned: its thread ends
-some time later, and the next statement gets a fresh connection.
+arrives while it prepares a statement. An engine that does not return within the grace period is abandoned: its thread
+ends some time later, and the next statement gets a fresh connection.
 """
 
 from __future__ import annotations

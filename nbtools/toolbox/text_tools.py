@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nbtools.contract.result import Output
 from nbtools.contract.tool import tool
 from nbtools.errors import InvalidArguments, did_you_mean
+from nbtools.texts.visible import counted
 from nbtools.toolbox.result_types import Lengths, Moment, Number
 
 if TYPE_CHECKING:
@@ -126,9 +127,8 @@ def string_length(text: str) -> Output[Lengths]:
         "bytes": len(text.encode("utf-8", "surrogatepass")),
         "words": len(text.split()),
     }
-    return Output(
-        data=counts, text=f"{counts['characters']} characters, {counts['bytes']} bytes, {counts['words']} words"
-    )
+    text = ", ".join(counted(number, name.removesuffix("s")) for name, number in counts.items())
+    return Output(data=counts, text=text)
 
 
 TOOLS = (calculator, get_current_datetime, string_length)

@@ -187,6 +187,6 @@ def the_open_question(runs: Iterable[WorkflowRun], word: str | None) -> tuple[st
     if len(fit) == 1:
         return fit[0]
     listed = "; ".join(f"{run_id} {question.step}: {question.text}" for run_id, question in fit or every)
-    hint = f"Open are {listed}." if listed else "No run asks anything."
+    hint = f"Open are {listed}." if listed else "No run has an open question."
     among = "" if word is None else f" for {word!r}"
     raise InvalidArguments(f"{'several questions are' if fit else 'no question is'} open{among}.", hint=hint)

@@ -53,7 +53,7 @@ def test_a_notebook_is_run_with_parameters_and_kept_beside_it(nbtools: Callable[
     _notebook(tmp_path / "a.ipynb", ("n = 1\nwho = 'x'", ["parameters"]), ("print(who * n)", []))
     done = nbtools("run", "a.ipynb", "-p", "n=3", "-p", "who=ab")
     assert done.code == 0, done.err
-    assert "the notebook as it ran: a.executed.ipynb\n" in done.err
+    assert "executed notebook: a.executed.ipynb\n" in done.err
     ran = nbformat.read(tmp_path / "a.executed.ipynb", as_version=4)
     assert [cell.metadata.get("tags") for cell in ran.cells] == [["parameters"], ["injected-parameters"], []]
     assert ran.cells[2].outputs[0].text == "ababab\n"

@@ -62,7 +62,7 @@ def test_a_run_waits_is_answered_and_goes_on(nbtools: Callable[..., Any], flow: 
 
 
 def test_the_only_question_is_answered_without_its_name(nbtools: Callable[..., Any], flow: Path) -> None:
-    assert "No run asks anything" in nbtools("runs", "answer", "yes").err
+    assert "No run has an open question" in nbtools("runs", "answer", "yes").err
     first, second = (nbtools("run", "flow.yaml", "--json").json["run_id"] for _ in range(2))
     several = nbtools("runs", "answer", "yes")
     assert (several.code, f"{first} ask: " in several.err, f"{second} ask: " in several.err) == (2, True, True)

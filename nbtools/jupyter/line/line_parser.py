@@ -39,7 +39,7 @@ class Word(str):
     raw
         Whether it is a piece of JSON, or a list, that was taken as it stood.
     value
-        The object that a word of nothing but one expression or list stands for; the word's text for all others.
+        The object that a word that is only one expression or list stands for; the word's text for all others.
     """
 
     __slots__ = ("quoted", "raw", "start", "value")
@@ -154,8 +154,8 @@ def _read_quoted(line: str, start: int) -> tuple[str, int]:
 def fill(word: Word, namespace: Mapping[str, Any]) -> Word:
     """Return a word with each ``{expression}`` replaced by its value; ``{{name}}`` stands for itself.
 
-    An expression names something of the user's: ``{2,3}`` inside a text, and JSON, stay as they are, and so does
-    ``${NAME}`` in a URL, an environment variable. A word of nothing but one expression, or one dict, keeps the value
+    An expression names one of the user's variables: ``{2,3}`` inside a text, and JSON, stay as they are, and so does
+    ``${NAME}`` in a URL, an environment variable. A word that is only one expression, or one dict, keeps the value
     itself.
 
     Raises

@@ -35,7 +35,7 @@ class ForkingKernel(JupyterKernel):
     memory_rpc
         Our end of its channel.
     enter
-        Waits until a copy is ready, for which its backend answers meanwhile.
+        Waits until a copy is ready, which its backend confirms.
     **parts
         Those of `nbtools.kernels.jupyter.kernel.JupyterKernel`.
     """
@@ -81,7 +81,7 @@ class ForkingKernel(JupyterKernel):
         return copy
 
     async def settle(self) -> None:
-        """Wait until a copy stands by itself.
+        """Wait until a copy is independent.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class ForkingKernel(JupyterKernel):
             It has ended.
         """
         orders = {"id": self.process.id, "connection": self._connection.to_dict(), "is_heir": is_heir}
-        with contextlib.suppress(OSError):  # it has ended, which is told by what waits for it
+        with contextlib.suppress(OSError):  # it has ended, as whatever waits for it reports
             self._channel.send(orders)
         await self.connect(timeout=_READY_S)
 
@@ -119,7 +119,7 @@ class ForkingKernel(JupyterKernel):
         except KernelDied as exc:
             if "said" not in exc.data:
                 raise KernelDied(f"{whose} was not copied: it did not answer within {_READY_S:g} s.") from exc
-            # What refuses a copy is told in its last words: the reason, and what to do.
+            # What prevents a copy is in its last words: the reason, and what to do.
             reason, _, hint = str(exc.data.get("said", "")).partition("\n")
             if not hint:
                 why = f": {reason}" if reason else ""
@@ -155,7 +155,7 @@ class ForkedBackend(JupyterBackend):
 
     @staticmethod
     def is_supported() -> bool:
-        """Whether this system can have it at all."""
+        """Whether this system supports it."""
         return sys.platform.startswith("linux")
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""What engines complain about, as errors that say where and what to do."""
+"""Turn engine errors into nbtools errors that give the place and the remedy."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from nbtools.sql.files.csv import described
 from nbtools.sql.files.headings import may_be_renamed
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
-# With these a person has decided about types, or about how much of the files decides.
+# Options by which a person sets the types, or how much of the files decides them.
 _DECIDED = frozenset({"auto_detect", "columns", "sample_size"})
 _LONG = r"(?:^|[:\[,])\s*-?\d{16,}\s*(?:$|[,\]}])"
 
@@ -44,13 +44,13 @@ def read_objects(call: FileCall, ask: Ask) -> CallReading:
     if types == whole and not _is_told_by_types(call, types):
         is_guessed = types == described(call, ask, {})
         return CallReading(text=None if is_guessed else call.text({"sample_size": "-1"}), notes=notes)
-    # With its types said, a file is not looked at for them once more.
+    # Once types are given, the file is not scanned again.
     struct = ", ".join(f"{quote_text(name)}: {quote_text(kind)}" for name, kind in types.items())
     return CallReading(text=call.text({"columns": f"{{{struct}}}"}), notes=notes)
 
 
 def broken_line(path: Path, counted: int) -> int:
-    """Return the line of a file that is not JSON: of the one that DuckDB counted, and the one before it, the first.
+    """Return the first line that is not JSON: the one that DuckDB reports or the one before.
 
     DuckDB has counted the line already when it finds what is wrong in it, and adds one.
     """
@@ -65,7 +65,7 @@ def broken_line(path: Path, counted: int) -> int:
 
 
 def _unread(call: FileCall, ask: Ask) -> tuple[str, ...]:
-    """Return how many lines are rows of missing values, for they hold no object, where a call passes over errors."""
+    """Return how many lines are rows of missing values because they hold no object, when a call ignores errors."""
     if "ignore_errors" not in call.options or "format" in call.options:
         return ()
     source = call.text({"columns": "{'line': 'JSON'}", "records": "false"})

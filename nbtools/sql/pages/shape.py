@@ -32,9 +32,9 @@ class Shape:
     Attributes
     ----------
     source
-        What stands behind FROM, without its other name.
+        The FROM clause, without its alias.
     alias
-        The other name; `None` for none.
+        The alias; `None` for none.
     columns
         Names of the columns to show; `None` for all.
     conditions
@@ -169,7 +169,7 @@ class Shape:
 
     @property
     def where(self) -> str:
-        """The conditions as one, a line for each."""
+        """The conditions as one, one per line."""
         return "\n  AND ".join(map(self._condition, self.conditions))
 
     def to_text(self) -> str:
@@ -185,7 +185,7 @@ class Shape:
 
 
 def _plain_function(node: Any) -> Any:
-    """Return a function that only DuckDB has in words that others have too."""
+    """Rewrite a DuckDB-only function in portable SQL."""
     if isinstance(node, exp.Contains):
         return exp.GT(this=exp.StrPosition(this=node.this, substr=node.expression), expression=exp.Literal.number(0))
     return node

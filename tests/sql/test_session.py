@@ -308,20 +308,20 @@ def test_an_error_points_at_its_place(session: SqlSession) -> None:
 
 
 @pytest.mark.processes
-def test_time_that_runs_out_ends_the_query(session: SqlSession) -> None:
+def test_time_that_runs_out_ends_the_query(shared: SqlSession) -> None:
     for isolated in (False, True):
         begun = time.monotonic()
         with pytest.raises(CallTimeout):
-            session.query(ENDLESS, timeout=0.3, isolated=isolated)
+            shared.query(ENDLESS, timeout=0.3, isolated=isolated)
         assert time.monotonic() - begun < 30
-        assert session.query("select 1", isolated=isolated).to_rows() == [[1]]
+        assert shared.query("select 1", isolated=isolated).to_rows() == [[1]]
 
 
 @pytest.mark.processes
-def test_cancelling_interrupts_the_engine(session: SqlSession) -> None:
+def test_cancelling_interrupts_the_engine(shared: SqlSession) -> None:
     async def story(isolated: bool) -> float:
-        task = asyncio.ensure_future(session.aquery(ENDLESS, isolated=isolated, timeout=60))
-        while not session.is_running:  # noqa: ASYNC110 - the engine runs in a thread, which sets no event
+        task = asyncio.ensure_future(shared.aquery(ENDLESS, isolated=isolated, timeout=60))
+        while not shared.is_running:  # noqa: ASYNC110 - the engine runs in a thread, which sets no event
             await asyncio.sleep(0.01)
         begun = time.monotonic()
         task.cancel()
@@ -331,7 +331,7 @@ def test_cancelling_interrupts_the_engine(session: SqlSession) -> None:
 
     for isolated in (False, True):
         assert asyncio.run(story(isolated)) < 30
-        assert session.query("select 1", isolated=isolated).to_rows() == [[1]]
+        assert shared.query("select 1", isolated=isolated).to_rows() == [[1]]
 
 
 def test_interrupting_the_session_is_told_to_who_waits(session: SqlSession) -> None:
@@ -362,16 +362,16 @@ def test_queries_run_on_any_loop_and_at_the_same_time(session: SqlSession) -> No
 
 
 @pytest.mark.processes
-def test_progress_is_reported_while_a_query_runs(session: SqlSession) -> None:
+def test_progress_is_reported_while_a_query_runs(shared: SqlSession) -> None:
     for isolated in (False, True):
         shares: list[float] = []
 
         def seen(share: float, shares: list[float] = shares) -> None:
             shares.append(share)
-            session.interrupt()
+            shared.interrupt()
 
         with pytest.raises(Cancelled):
-            session.query(ENDLESS, timeout=60, on_progress=seen, isolated=isolated)
+            shared.query(ENDLESS, timeout=60, on_progress=seen, isolated=isolated)
         assert all(0 <= share <= 1 for share in shares)
 
 

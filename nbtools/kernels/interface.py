@@ -292,7 +292,7 @@ class Execution:
             hint = "Leave out what ends the process at once, such as os._exit: sys.exit ends a script with its files."
             return KernelDied(message, hint=hint, data=data, retryable=False)
         if self.signal in _CRASHES:
-            hint = "The code, or a library that it uses, ended its own process: try it in smaller steps."
+            hint = "The code, or a library, ended its own process, perhaps for want of memory: try it in smaller steps."
             return KernelDied(f"the script crashed: {self.signal} ended its process.", hint=hint, data=data)
         how = f"by {self.signal}" if self.signal else "for no known reason"
         hint = "The script sent itself that signal, or another program did, or the system was short of memory."

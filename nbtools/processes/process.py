@@ -467,7 +467,8 @@ class Warden:
         if not is_busy:
             return
         grew = watched.used.alive > before.alive
-        watched.data = process_tree.data_bytes(watched.pid)
+        # Who is ending has given its memory back before it is dead: what it had then is told by the look before.
+        watched.data = process_tree.data_bytes(watched.pid) or watched.data
         # A copy, and who forks it, are below it for a moment.
         alive = watched.used.alive - 2 * (now < watched.copied_until)
         if watched.processes and (alive > watched.processes or watched.used.numbers > most):

@@ -172,9 +172,7 @@ def test_a_flood_of_messages_ends_its_run_and_keeps_no_other_waiting(kind: str) 
             assert kernels.run("1", session="other").ok
             waits.append(time.monotonic() - began)
             most = max(most, psutil.Process().memory_info().rss - before)
-        # By its owner, who hears no more of it; or by the limit of memory, where what is not heard yet lies in it, and
-        # which the warden need not have seen.
-        done = flood.result()
-        assert done.status in ("output_limit", "memory_limit") or (done.status, done.signal) == ("died", "SIGABRT")
+        # By its owner, who hears no more of it; or by the limit of memory, where what is not heard yet lies in it.
+        assert flood.result().status in ("output_limit", "memory_limit")
     assert most < 200 << 20
     assert max(waits) < 5.0

@@ -173,12 +173,13 @@ def _make_app_class() -> type:
         def _really_send(self, *args: Any, **options: Any) -> None:
             try:
                 super()._really_send(*args, **options)
-            except MemoryError:
-                os.abort()
-            except zmq.ZMQError as exc:
-                if exc.errno == errno.ENOMEM:
+            except (MemoryError, zmq.ZMQError) as exc:
+                if isinstance(exc, zmq.ZMQError) and exc.errno != errno.ENOMEM:
+                    raise
+                try:
+                    _streams["stderr"].write.words.add("stderr", streams.NO_MEMORY)
+                finally:
                     os.abort()
-                raise
 
     class ForkedKernelApp(IPKernelApp):
         """IPKernelApp without a connection file: the owner knows the connection."""

@@ -25,6 +25,8 @@ from typing import Any
 # Output of so many times the cap is a loop without end.
 _RUNAWAY = 4
 _STREAMS = ("stdout", "stderr")
+# The last that is heard of a kernel which ends itself for that reason.
+NO_MEMORY = "the kernel had no memory left for what the script shows\n"
 _HEAD, _ROOM = 4096, 1 << 20
 _SETTLE_S = 1.0
 

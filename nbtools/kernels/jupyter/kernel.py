@@ -25,7 +25,7 @@ from nbtools.errors import KernelDied, NbtoolsError
 from nbtools.ground.aio import in_thread, start_thread
 from nbtools.ground.paths import open_plain
 from nbtools.kernels.inside.hooks import REPORT
-from nbtools.kernels.inside.streams import LastWords
+from nbtools.kernels.inside.streams import NO_MEMORY, LastWords
 from nbtools.kernels.interface import STILL_RUNNING, Execution, RunContext, Status
 from nbtools.kernels.jupyter import bootstrap
 from nbtools.kernels.jupyter.memory_rpc import MemoryRpc
@@ -195,17 +195,15 @@ class JupyterRun(OngoingRun):
     def _add_error(self, content: Mapping[str, Any]) -> None:
         self.collector.add_error(content["ename"], content["evalue"], "\n".join(content.get("traceback", ())))
 
-    def take_last_words(self, path: Path) -> None:
-        """Take what the script had written and its kernel did not send any more."""
-        with contextlib.suppress(NbtoolsError, OSError):
-            descriptor = open_plain(path)
-            try:
-                for name in ("stdout", "stderr"):
-                    data, is_whole = LastWords.missing(descriptor, name, self.heard[name])
-                    self.collector.truncated |= not is_whole
-                    self.collector.raw(name, data, final=True)
-            finally:
-                os.close(descriptor)
+    def take_last_words(self, path: Path) -> str:
+        """Take what the script had written and its kernel did not send any more; return how that died, if it did."""
+        data = b""
+        with contextlib.suppress(NbtoolsError, OSError), os.fdopen(open_plain(path), "rb") as file:
+            for name in ("stdout", "stderr"):
+                data, is_whole = LastWords.missing(file.fileno(), name, self.heard[name])
+                self.collector.truncated |= not is_whole
+                self.collector.raw(name, data, final=True)
+        return "memory_limit" if data.endswith(NO_MEMORY.encode()) else "died"
 
     def execution(self, ending: str | None, *, notes: tuple[str, ...] = (), **facts: Any) -> Execution:
         """Return what became of the run; `ending` says what ended it, `None` that the code came to its own end."""
@@ -536,9 +534,9 @@ class JupyterKernel(LocalKernel[JupyterRun]):
         if not self.process.exited.done() or run.reply is not None:
             return run.execution(ending, sandbox=self.sandbox)
         how = self.process.exited.result()
-        run.take_last_words(Path(self._words))
+        death = run.take_last_words(Path(self._words))
         return run.execution(
-            how.ended_by or ending or "died",
+            how.ended_by or ending or death,
             exit_code=how.code,
             signal=how.signal_name,
             sandbox=self.sandbox,

@@ -309,7 +309,7 @@ def _bound_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
 
 
 def unnamed_things(sources: Mapping[str, Source], fillers: set[str]) -> list[str]:
-    """Return the functions, parameters, variables and attributes whose whole name is a filler.
+    """Return the functions, parameters, variables and attributes whose whole name is a filler, and such classes.
 
     Parameters
     ----------
@@ -318,12 +318,21 @@ def unnamed_things(sources: Mapping[str, Source], fillers: set[str]) -> list[str
     fillers
         Words that say nothing as a whole name, such as ``found``; leading underscores are ignored.
     """
-    return [
-        f"{source.place}:{line}: {name!r} says nothing; name what it is"
+    bound = [
+        (source.place, line, name)
         for source in sources.values()
         for name, line in _bound_names(source.nodes)
         if name.strip("_") in fillers
     ]
+    # What an error is called by may be what happened, such as `Cancelled`.
+    bound += [
+        (source.place, node.lineno, node.name)
+        for source in sources.values()
+        for node in source.nodes
+        if isinstance(node, ast.ClassDef) and source.place != "nbtools/errors.py"
+        if node.name.lower() in fillers - {"place", "plain"} or re.fullmatch("_?[A-Z][a-z]+ed", node.name)
+    ]
+    return [f"{place}:{line}: {name!r} says nothing; name what it is" for place, line, name in bound]
 
 
 # A text, which may hold a sign of comments, or a comment; the tokenizer of Python takes 20 times as long.

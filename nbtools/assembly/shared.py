@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nbtools.widgets.explorer import Explorer
 
 
-class _Shared:
+class _SharedWorkbench:
     """Makes the one workbench, and another when that was closed."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ def _notebook_variable(name: str) -> Any:
     return None if shell is None else shell.user_ns.get(name)
 
 
-_SHARED = _Shared()
+_SHARED = _SharedWorkbench()
 
 
 def shared() -> Workbench:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nbtools.memory import AgentMemory
     from nbtools.sql import QueryResult
     from nbtools.sql.frames import Frames
-    from nbtools.sql.results.export import Written
+    from nbtools.sql.results.export import WrittenRows
     from nbtools.widgets.chat import Chat
     from nbtools.widgets.explorer import ExploredPlace, Explorer
     from nbtools.widgets.kernel_monitor import KernelMonitor
@@ -204,7 +204,7 @@ class Workbench(Parts):
         overwrite: bool = False,
         caller: Caller = "python",
         **options: Any,
-    ) -> Written:
+    ) -> WrittenRows:
         """Write the rows of a read-only query to a file, however many there are, and return their number.
 
         What the file has no room for, such as moments finer than Excel's, is told by the number's `notes`.
@@ -226,7 +226,7 @@ class Workbench(Parts):
         chosen: dict[str, Any] = {name: options[name] for name in ("connection", "limit") if name in options}
         path = os.fspath(to) if isinstance(to, str | os.PathLike) else None
 
-        async def write() -> Written:
+        async def write() -> WrittenRows:
             if isinstance(to, str | os.PathLike):
                 return await self._write_file(query, os.fspath(to), overwrite, options)
             return await self.sql_session.aexport(query, to, **options)
@@ -235,7 +235,7 @@ class Workbench(Parts):
         call = self._sql_call("sql_export", arguments, caller, options)
         act = ACTS["sql_export" if path is None else "sql_export to" if overwrite else "sql_export new"]
         rows, _ = await self.aperform(call, write, text_of=lambda n: f"{n:,} rows written", **act)
-        return cast("Written", rows)
+        return cast("WrittenRows", rows)
 
     export = aio.blocking(aexport)
 
@@ -384,7 +384,7 @@ class Workbench(Parts):
 
         return form_of(path), self.roots.resolve(path, must_exist=False, for_writing=True)
 
-    async def _write_file(self, query: str, path: str, overwrite: bool, options: Mapping[str, Any]) -> Written:
+    async def _write_file(self, query: str, path: str, overwrite: bool, options: Mapping[str, Any]) -> WrittenRows:
         form, real = self._export_target(path)
         notes: tuple[str, ...] = () if real.parent.is_dir() else ("its folder is new",)
         # Rows go into a draft: a query that fails half-way leaves the file that was there as it was.

@@ -16,12 +16,20 @@ A child calls `apply` while it has one thread, opens its own sockets, and calls 
 `capabilities` first: what this host can enforce is tried out in a separate process, not assumed.
 """
 
-from nbtools.confine.confinement import Applied, Confinement, Level, apply, holds_programs, lock_network, prepare
+from nbtools.confine.confinement import (
+    AppliedConfinement,
+    Confinement,
+    Level,
+    apply,
+    holds_programs,
+    lock_network,
+    prepare,
+)
 from nbtools.confine.host import HostLimits, capabilities
 from nbtools.confine.supervisor import Supervisor
 
 __all__ = [
-    "Applied",
+    "AppliedConfinement",
     "Confinement",
     "HostLimits",
     "Level",

@@ -57,7 +57,7 @@ class Confinement:
         closes the network at once.
     supervised
         Whether a strict process asks a `Supervisor` before it changes a file's mode or times, or connects
-        to its own local socket, which are refused otherwise: the listener in `Applied` has to be handed to one.
+        to its own local socket, which are refused otherwise: one must get `AppliedConfinement.listener`.
     own_shared_memory
         Whether a strict process gets its own ``/dev/shm``; otherwise it shares the one of
         all programs. `HostLimits.shared_memory` tells whether this host allows it. With it goes, where
@@ -65,7 +65,7 @@ class Confinement:
     handover
         Descriptor of a local socket over which `apply` hands the listener to the supervisor, before it closes it.
     required
-        Whether a part that this host cannot enforce is an error; otherwise it is named in `Applied.missing`.
+        Whether a part that this host cannot enforce is an error; otherwise it is named in `AppliedConfinement.missing`.
     """
 
     level: Level = "limits"
@@ -101,7 +101,7 @@ class Confinement:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Applied:
+class AppliedConfinement:
     """What is in force in this process from now on.
 
     Attributes
@@ -119,7 +119,7 @@ class Applied:
     listener: int | None = None
 
 
-def apply(confinement: Confinement) -> Applied:
+def apply(confinement: Confinement) -> AppliedConfinement:
     """Put this process under a confinement, for good. Call it while there is only one thread.
 
     Raises
@@ -129,7 +129,7 @@ def apply(confinement: Confinement) -> Applied:
         then and is fit only to end.
     """
     if confinement.level == "off":
-        return Applied(level="off")
+        return AppliedConfinement(level="off")
     missing: list[str] = []
 
     def attempt(part: str, step: Callable[[], Any]) -> Any:
@@ -155,10 +155,10 @@ def apply(confinement: Confinement) -> Applied:
             # The owner's environment holds what was taken out of this one. Older systems leave it open.
             with contextlib.suppress(OSError):
                 landlock.restrict_tracing()
-        return Applied(level=floor, missing=tuple(missing))
+        return AppliedConfinement(level=floor, missing=tuple(missing))
     if not sys.platform.startswith("linux"):
         attempt("a sandbox", _no_sandbox)
-        return Applied(level=floor, missing=tuple(missing))
+        return AppliedConfinement(level=floor, missing=tuple(missing))
     if confinement.own_shared_memory:
         # With more room than the owner's watch allows, so that it is the watch which ends a script, with a reason.
         size = confinement.memory_bytes and 2 * confinement.memory_bytes
@@ -170,7 +170,7 @@ def apply(confinement: Confinement) -> Applied:
     attempt("the loss of capabilities", linux.drop_capabilities)
     attempt("Landlock (files and signals)", lambda: _landlock(confinement))
     listener = attempt("seccomp (network and system calls)", lambda: _seccomp(confinement))
-    return Applied(level=floor if missing else "strict", missing=tuple(missing), listener=listener)
+    return AppliedConfinement(level=floor if missing else "strict", missing=tuple(missing), listener=listener)
 
 
 def holds_programs(level: Level) -> bool:

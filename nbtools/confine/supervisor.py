@@ -61,7 +61,7 @@ class Supervisor:
     Parameters
     ----------
     listener
-        The descriptor from `Applied.listener`, which the supervisor owns from now on.
+        The descriptor from `AppliedConfinement.listener`, which the supervisor owns from now on.
     write
         The files and folders where metadata may be changed.
 

@@ -17,7 +17,7 @@ from nbtools.jupyter.session import NotebookSession
 if TYPE_CHECKING:
     from nbtools.contract.result import ToolResult
     from nbtools.sql import QueryResult
-    from nbtools.sql.results.export import Written
+    from nbtools.sql.results.export import WrittenRows
 
 T = TypeVar("T")
 
@@ -204,7 +204,7 @@ class MagicRequest:
         """
         return self._run_query("sql_query", self.session.workbench.aquery, query, **options)
 
-    def export(self, query: str, path: str, **options: Any) -> Written:
+    def export(self, query: str, path: str, **options: Any) -> WrittenRows:
         """Ask by SQL, write the rows to a file and return their number; errors are those of `ask`."""
         return self._run_query("sql_export", self.session.workbench.aexport, query, path, **options)
 

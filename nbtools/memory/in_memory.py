@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, memory_closed
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Query, QueryAnswer, memory_closed
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.fts5 import rank_texts
 from nbtools.memory.rules.record_table import parquet_of_rows
@@ -62,7 +62,7 @@ class InMemoryRepository:
                     self._store(row)
             return [AppliedChange(record=row_to_record(row) if row else None, count=count) for row, count in done]
 
-    def query(self, query: Query) -> Found:
+    def query(self, query: Query) -> QueryAnswer:
         """Return the live records that match."""
         with self._lock:
             self._check_open()
@@ -79,13 +79,13 @@ class InMemoryRepository:
                 else:
                     rows = _page(rows, query)
             if query.give == "count":
-                return Found(total=len(rows))
+                return QueryAnswer(total=len(rows))
             if query.give == "tags":
-                return Found(tags=collections.Counter(tag for row in rows for tag in row.tags))
+                return QueryAnswer(tags=collections.Counter(tag for row in rows for tag in row.tags))
             if query.give == "table":
-                return Found(table=parquet_of_rows(rows, self._clock.now()))
+                return QueryAnswer(table=parquet_of_rows(rows, self._clock.now()))
             records = tuple(row_to_record(row, values=query.values, score=scores.get(row.id)) for row in rows)
-            return Found(records=records, total=len(rows))
+            return QueryAnswer(records=records, total=len(rows))
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""

@@ -103,7 +103,7 @@ class Query:
         Whether values are wanted; without, each record's value is `None`.
     give
         ``records``; or only ``count``, how many there are without `limit` and `after`. Of the conditions, `scope` alone
-        counts for ``tags``, how many records have each, and ``table``, all of them as one file (see `Found`).
+        counts for ``tags``, how many records have each, and ``table``, all of them as one file (see `QueryAnswer`).
     """
 
     scope: Scope | None = None
@@ -125,7 +125,7 @@ class Query:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class QueryAnswer:
     """What a query found.
 
     Attributes
@@ -193,7 +193,7 @@ class Repository(Protocol):
     def apply(self, changes: Sequence[Change], *, request_id: str | None = None) -> list[AppliedChange]:
         """Apply a batch, once per request id, and return what became of each change."""
 
-    def query(self, query: Query) -> Found:
+    def query(self, query: Query) -> QueryAnswer:
         """Return the live records that match."""
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:

@@ -32,7 +32,7 @@ from nbtools.memory.records import (
     encode_value,
     make_scope,
 )
-from nbtools.memory.repository import CallQuery, Change, Found, Query, Repository
+from nbtools.memory.repository import CallQuery, Change, Query, QueryAnswer, Repository
 from nbtools.memory.rules.erasure import Erasure
 from nbtools.texts.other_words import KnowsOtherWords, explains_arguments, knows_other_arguments
 from nbtools.texts.visible import visible
@@ -497,7 +497,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
 
     # -- inside
 
-    def _query(self, **conditions: Any) -> Found:
+    def _query(self, **conditions: Any) -> QueryAnswer:
         query = object.__new__(Query)  # As in `make_record`: its own way takes a third of a read that asks nobody.
         query.__dict__.update(_NO_CONDITION, scope=self.scope, **conditions)
         return self.repository.query(query)

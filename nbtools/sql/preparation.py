@@ -45,7 +45,7 @@ _NO_FUNCTION = re.compile(r"Function with name (\w+) does not exist")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedQuery:
     """One query that may run.
 
     Attributes
@@ -150,7 +150,7 @@ class Preparation:
         translate = functools.partial(self._reworded, engine, control)
         return nearest_word(text, line, verdict.column, allows) or find_repair(text, engine.dialect, allows, translate)
 
-    def hint(self, call: Call, ready: Prepared, error: NbtoolsError, control: QueryControl) -> str | None:
+    def hint(self, call: Call, ready: PreparedQuery, error: NbtoolsError, control: QueryControl) -> str | None:
         """Return what to do about a file that an error is about, or a function that only other dialects have."""
         way, verdict, engine = self.texts.hint(ready.verdict, ready.engine, error, control), ready.verdict, ready.engine
         missing = _NO_FUNCTION.search(error.message)
@@ -169,7 +169,7 @@ class Preparation:
                 return f"Write: {own}"
         return find_repair(verdict.sql, engine.dialect, allows, translate)
 
-    def prepare(self, call: Call, control: QueryControl, *, most_bytes: int = WHOLE_BYTES) -> Prepared:
+    def prepare(self, call: Call, control: QueryControl, *, most_bytes: int = WHOLE_BYTES) -> PreparedQuery:
         """Return what is to run; text files of more bytes are read by a sample."""
         engine, text, values, verdict = self.verdict(call, control)
         hint = self._hint(call, engine, text, verdict, control)
@@ -210,7 +210,7 @@ class Preparation:
         of_engine = (FileNote(str(call.connection), text) for text in [getattr(engine, "note", None)] if text)
         notes = (*(() if reading is None else reading.notes), *of_frames, *of_engine)
         message = (note if self._remote is None else note._replace(file=self._remote.name(note.file)) for note in notes)
-        return Prepared(
+        return PreparedQuery(
             engine=engine,
             request=request,
             sources=sources,

@@ -34,10 +34,10 @@ from nbtools.sql.files.reading import point_back
 from nbtools.sql.files.remote import Download, RemoteFiles
 from nbtools.sql.frames import Frames, as_lookup
 from nbtools.sql.pages.pager import Pager
-from nbtools.sql.preparation import Preparation, Prepared
+from nbtools.sql.preparation import Preparation, PreparedQuery
 from nbtools.sql.profile import Profile, profile_table, quoting, source_of
 from nbtools.sql.results.engine_copy import FileCopy, changes_of, parquet_limits
-from nbtools.sql.results.export import FORMS, RowSink, Written
+from nbtools.sql.results.export import FORMS, RowSink, WrittenRows
 from nbtools.sql.results.result import QueryResult
 from nbtools.sql.suggestions import hint_for, names_behind
 from nbtools.sql.verdict.policy import Policy
@@ -222,7 +222,7 @@ class SqlSession(ClosedAtEnd):
         form: str = "csv",
         on_progress: Callable[[float], None] | None = None,
         **options: Any,
-    ) -> Written:
+    ) -> WrittenRows:
         """Run one read-only statement, write its rows to a file as they come, and return how many there were.
 
         Nothing is kept in memory, so there is no limit on the size. How files were read, and what the file has no room
@@ -248,14 +248,14 @@ class SqlSession(ClosedAtEnd):
 
     export = blocking(aexport)
 
-    def _write_rows(self, call: Call, sink: RowSink, control: QueryControl) -> Written:
+    def _write_rows(self, call: Call, sink: RowSink, control: QueryControl) -> WrittenRows:
         """Let the rows of a call be written, by the sink or the engine itself, and return how many there were."""
         copy, sink.writer.check = call.request.copy, control.check
         with sink.finishing(), parquet_limits(copy):
             result = self._answer(call, control)
             if not sink.parts and (copy is None or copy.rows is None):
                 sink(result.columns, result.rows)
-        count = Written(sink.rows if copy is None or copy.rows is None else copy.rows)
+        count = WrittenRows(sink.rows if copy is None or copy.rows is None else copy.rows)
         count.notes, count.files = (*map(str, result.notes), *sink.notes(), *changes_of(copy, result)), result.files
         return count
 
@@ -499,7 +499,7 @@ class SqlSession(ClosedAtEnd):
         )
 
     @contextlib.contextmanager
-    def _suggest_names(self, call: Call, ready: Prepared, control: QueryControl) -> Iterator[None]:
+    def _suggest_names(self, call: Call, ready: PreparedQuery, control: QueryControl) -> Iterator[None]:
         """Let an error point into the text that was written, with a suggestion for an unknown table or column."""
         try:
             yield

@@ -32,7 +32,7 @@ class _Entry:
     more: list[str] = dataclasses.field(default_factory=list)
 
 
-class Shown:
+class RunOutputs:
     """The outputs of one run."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ def read_text(outputs: Iterable[ShownOutput], streams: Sequence[str] = STREAMS) 
     streams
         Those whose text is wanted.
     """
-    merged = Shown()
+    merged = RunOutputs()
     for kind, what in outputs:
         if kind == "display":
             merged.display(what)

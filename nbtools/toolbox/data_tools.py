@@ -14,7 +14,7 @@ from nbtools.ground.paths import FilePath, Roots
 from nbtools.texts.parsing import from_json, from_yaml
 from nbtools.texts.visible import counted
 from nbtools.toolbox.files.writing import put_file
-from nbtools.toolbox.result_types import Parsed, TableWritten
+from nbtools.toolbox.result_types import ParsedText, TableWritten
 
 # What spreadsheets take for a formula; a signed number is one to nobody.
 _FORMULA = re.compile(r"[\t\r ]*(?![+-][\d.,]+%?\s*$)[=+\-@]|[\t\r]")
@@ -148,7 +148,7 @@ def _field(value: Any) -> Any:
     public=True,
     examples=({"json_string": '{"a": [1, 2.5, null]}'},),
 )
-def json_parse(json_string: str) -> Parsed:
+def json_parse(json_string: str) -> ParsedText:
     """Read a JSON text; returns parsed.
 
     Strictly JSON: NaN, comments, single quotes, trailing commas and a key that occurs twice in an object are mistakes,
@@ -176,7 +176,7 @@ def json_parse(json_string: str) -> Parsed:
     public=True,
     examples=({"yaml_string": "name: tour\nsteps: [1, 2]\n"},),
 )
-def yaml_parse(yaml_string: str) -> Parsed:
+def yaml_parse(yaml_string: str) -> ParsedText:
     """Read a YAML text (version 1.2, one document); returns parsed.
 
     Dates, yes, on, 010 and 12:30 are text, and so are keys, .inf and .nan; << merges mappings. Errors name the line

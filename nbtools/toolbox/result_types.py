@@ -201,7 +201,7 @@ class TableWritten(TypedDict):
     formulas: int
 
 
-class Parsed(TypedDict):
+class ParsedText(TypedDict):
     """The value of a text."""
 
     parsed: Any
@@ -228,7 +228,7 @@ class ProcessState(_ProcessFacts):
     stderr: str
 
 
-class _Listed(_ProcessFacts):
+class _ProcessRow(_ProcessFacts):
     command: str
     age_s: float
 
@@ -236,7 +236,7 @@ class _Listed(_ProcessFacts):
 class ProcessList(TypedDict):
     """The background processes; age in seconds."""
 
-    processes: list[_Listed]
+    processes: list[_ProcessRow]
 
 
 class Variables(TypedDict):

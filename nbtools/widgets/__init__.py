@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING
 from nbtools.ground.lazy import facade
 
 if TYPE_CHECKING:
-    from nbtools.widgets.live.live_widget import Asked, LiveWidget
+    from nbtools.widgets.live.live_widget import LiveWidget, ViewRequest
     from nbtools.widgets.table import TableView
 
-__all__ = ["Asked", "LiveWidget", "TableView"]
+__all__ = ["LiveWidget", "TableView", "ViewRequest"]
 
 __getattr__ = facade(__name__)

@@ -23,7 +23,7 @@ from nbtools.ground.aio import in_thread
 from nbtools.texts import html_parts
 from nbtools.widgets.forms.fields import problems_of
 from nbtools.widgets.forms.proposals import Proposal, told_of
-from nbtools.widgets.live.live_widget import Asked, LiveWidget, has_person, is_served
+from nbtools.widgets.live.live_widget import LiveWidget, ViewRequest, has_person, is_served
 from nbtools.widgets.live.sources import module_text, style_text
 
 
@@ -56,11 +56,11 @@ class ApprovalCard(LiveWidget):
         view = proposal.view()
         super().__init__(title=f"{view['tool']} asks for approval", proposal=view)
 
-    def answer_check(self, request: Asked) -> dict[str, Any]:
+    def answer_check(self, request: ViewRequest) -> dict[str, Any]:
         """Say what is wrong with what was typed, and what the call would change."""
         return self._proposal.check(request.args["edited"])
 
-    def answer_decide(self, request: Asked) -> dict[str, Any]:
+    def answer_decide(self, request: ViewRequest) -> dict[str, Any]:
         """Take an answer."""
         args = request.args
         try:

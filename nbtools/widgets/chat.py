@@ -38,7 +38,7 @@ from nbtools.texts.visible import brief
 from nbtools.widgets.forms.fields import problems_of
 from nbtools.widgets.forms.proposals import Proposal, told_of
 from nbtools.widgets.forms.results import cell_of, pictures_of
-from nbtools.widgets.live.live_widget import Asked, LiveWidget
+from nbtools.widgets.live.live_widget import LiveWidget, ViewRequest
 from nbtools.widgets.live.sources import module_text, style_text
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Chat(LiveWidget):
 
     # -- what people do ------------------------------------------------------------------------------------------------
 
-    def answer_send(self, request: Asked) -> None:
+    def answer_send(self, request: ViewRequest) -> None:
         """Start a run with a message, or hand it to the model that works."""
         message = str(request.args["text"]).strip()
         if not message:
@@ -143,24 +143,24 @@ class Chat(LiveWidget):
                 self._put("approval", key=item["id"], state="over", told="not answered")
         self._follow(run)
 
-    def answer_stop(self, request: Asked) -> None:
+    def answer_stop(self, request: ViewRequest) -> None:
         """End the run that goes on."""
         if self._run is not None:
             self._run.cancel()
 
-    def answer_resume(self, request: Asked) -> None:
+    def answer_resume(self, request: ViewRequest) -> None:
         """Go on with the run that ended before it was done."""
         self._go_on()
 
-    def answer_undo(self, request: Asked) -> list[dict[str, Any]]:
+    def answer_undo(self, request: ViewRequest) -> list[dict[str, Any]]:
         """Take back what a run did to files and notes, and say what became of each."""
         return self._agent.undo(request.args["run"])
 
-    def answer_check(self, request: Asked) -> dict[str, Any]:
+    def answer_check(self, request: ViewRequest) -> dict[str, Any]:
         """Say what is wrong with the arguments as typed, and what the call would change."""
         return self._proposals[request.args["id"]].check(request.args["edited"])
 
-    def answer_decide(self, request: Asked) -> dict[str, Any]:
+    def answer_decide(self, request: ViewRequest) -> dict[str, Any]:
         """Take an answer to a call that waits."""
         args, key = request.args, request.args["id"]
         if key not in self._waiting and self._has_moved():
@@ -182,12 +182,12 @@ class Chat(LiveWidget):
             self._go_on()
         return {"problems": {}}
 
-    def answer_look(self, request: Asked) -> None:
+    def answer_look(self, request: ViewRequest) -> None:
         """Show what became of calls that wait here and were answered elsewhere."""
         if self.state in {"pending", "elsewhere"}:
             self._has_moved()
 
-    def answer_tell(self, request: Asked) -> None:
+    def answer_tell(self, request: ViewRequest) -> None:
         """Take the answer to a question of the model."""
         waiting = self._waiting.pop(request.args["id"], None)
         if waiting is not None:

@@ -33,13 +33,13 @@ from nbtools.sql.results.result import as_relation
 from nbtools.sql.results.rows import ResultRows
 from nbtools.sql.results.texts import kind_of, type_name
 from nbtools.texts import html_parts
-from nbtools.texts.shown import Shown
+from nbtools.texts.shown import RunOutputs
 from nbtools.texts.sql_quotes import quote_identifier
 from nbtools.texts.visible import counted
 from nbtools.widgets.forms.results import shown_result
 from nbtools.widgets.forms.whole_values import whole_value
 from nbtools.widgets.grid.grid_widget import GridWidget, controlled
-from nbtools.widgets.live.live_widget import Asked, notebook_shell
+from nbtools.widgets.live.live_widget import ViewRequest, notebook_shell
 from nbtools.widgets.live.sources import module_text, style_text
 
 _LANGUAGES: tuple[Language, ...] = ("sql", "pandas", "polars")
@@ -177,7 +177,7 @@ class Explorer(GridWidget):
     @traitlets.validate("sql")
     def _text_from_code(self, proposal: Any) -> str:
         if proposal["value"] != self._shape.to_text():
-            self.answer_query(Asked("query", {"text": proposal["value"]}, lambda _: None))
+            self.answer_query(ViewRequest("query", {"text": proposal["value"]}, lambda _: None))
         return self._shape.to_text()
 
     @traitlets.validate("connection")
@@ -194,7 +194,7 @@ class Explorer(GridWidget):
         self.sql = self._shape.to_text()
         super()._changed()
 
-    def _arrange(self, request: Asked, **changes: Any) -> None:
+    def _arrange(self, request: ViewRequest, **changes: Any) -> None:
         self._place_of_rows.check(self._shape.but(**changes).to_text(), self.connection or None)
         before = self._shape, self.connection
         super()._arrange(request, alias=self._shape.alias, **changes)
@@ -206,7 +206,7 @@ class Explorer(GridWidget):
             self._past = [*self._past[-_MOST_UNDONE:], (done, shape, connection)]
         self.undo = self._past[-1][0] if self._past else ""
 
-    def answer_undo(self, request: Asked) -> str:
+    def answer_undo(self, request: ViewRequest) -> str:
         """Take back what was done last, and return what that was."""
         if not self._past:
             raise InvalidArguments("there is nothing to undo.")
@@ -216,7 +216,7 @@ class Explorer(GridWidget):
         self.undo = self._past[-1][0] if self._past else ""
         return done
 
-    def answer_query(self, request: Asked) -> None:
+    def answer_query(self, request: ViewRequest) -> None:
         """Show what a text asks for; where that fails, what was shown stays. The same text reads its source again."""
         text, connection = str(request.args["text"]), str(request.args.get("connection", self.connection))
         here = connection == self.connection
@@ -228,20 +228,20 @@ class Explorer(GridWidget):
         self._show(shape, connection, request, afresh=not here or shape.to_text() == self.sql)
         self._remember("the query", *before)
 
-    def answer_reload(self, request: Asked) -> tuple[str, ...]:
+    def answer_reload(self, request: ViewRequest) -> tuple[str, ...]:
         """Read the source again without what the query says of columns that are gone; return their names."""
         return self._show(self._shape, self.connection, request, afresh=True, fits=True)
 
-    def answer_options(self, request: Asked) -> list[dict[str, Any]]:
+    def answer_options(self, request: ViewRequest) -> list[dict[str, Any]]:
         """Return how the files of a query are read, and what else they could be read as."""
         names = ("file", "form", "options", "explicit", "encodings", "sheets", "problem")
         return [{name: getattr(file, name) for name in names} for file in self._options(request)]
 
-    def _options(self, request: Asked, **bounds: int) -> Sequence[Any]:
+    def _options(self, request: ViewRequest, **bounds: int) -> Sequence[Any]:
         text = request.args.get("text") or self.sql
         return () if self.connection else self._place_of_rows.file_options(text, **bounds)
 
-    def answer_rewrite(self, request: Asked) -> None:
+    def answer_rewrite(self, request: ViewRequest) -> None:
         """Read a file of a query, or each, by other options, which the SQL says from now on."""
         files, at = self._options(request), request.args.get("at", 0)
         if not files:
@@ -252,7 +252,7 @@ class Explorer(GridWidget):
 
     # -- columns, groups and rows ------------------------------------------------------------------------------------
 
-    def answer_columns(self, request: Asked) -> None:
+    def answer_columns(self, request: ViewRequest) -> None:
         """Show these columns, by their names, in this order."""
         names, every = tuple(request.args["names"]), self._pager.source.columns
         if not names or not {*names} <= {*every}:
@@ -261,7 +261,7 @@ class Explorer(GridWidget):
         self._changed()
         self._remember("the columns", before, self.connection)
 
-    def answer_group(self, request: Asked) -> None:
+    def answer_group(self, request: ViewRequest) -> None:
         """Show the groups of the rows by some columns, and what is computed of each."""
         args, values = request.args, tuple[str | None, ...]()
         across = args.get("across") or None
@@ -281,7 +281,7 @@ class Explorer(GridWidget):
         self._show(shape, self.connection, request, afresh=False)
         self._remember("the groups", before, self.connection)
 
-    def answer_row(self, request: Asked) -> list[dict[str, Any]]:
+    def answer_row(self, request: ViewRequest) -> list[dict[str, Any]]:
         """Return one row whole: each value as text, as JSON where it is nested, as a picture where it is one."""
         row, source = request.args["row"], self._pager.source
         self.answer_finish(request)
@@ -304,12 +304,12 @@ class Explorer(GridWidget):
 
     # -- cleaning ----------------------------------------------------------------------------------------------------
 
-    def answer_offer(self, request: Asked) -> dict[str, Any]:
+    def answer_offer(self, request: ViewRequest) -> dict[str, Any]:
         """Return which forms of numbers, dates and missing words a column of text has."""
         name = self._pager.source.columns[request.args["column"]]
         return offer(self._rows_of(request, lambda rows: offer_query(rows, name))[0])
 
-    def answer_effect(self, request: Asked) -> dict[str, Any]:
+    def answer_effect(self, request: ViewRequest) -> dict[str, Any]:
         """Return what a step of cleaning does to a column: how many values become missing, which, and its SQL."""
         column, step = request.args["column"], request.args["step"]
         name, kind = self._pager.source.columns[column], self._pager.source.types[column]
@@ -318,12 +318,12 @@ class Explorer(GridWidget):
         effect = effect_of(step, name, kind, sql, lambda make: self._rows_of(request, make)[0])
         return {**effect, "sql": sql, "step": step}
 
-    def _rows_of(self, request: Asked, make: Callable[[str], str]) -> list[list[Any]]:
+    def _rows_of(self, request: ViewRequest, make: Callable[[str], str]) -> list[list[Any]]:
         with controlled(request) as control:
             self._finish(request.report, control)
             return self._pager.ask(make, control, most_bytes=_MOST_BYTES).rows.to_lists()
 
-    def answer_clean(self, request: Asked) -> dict[str, Any]:
+    def answer_clean(self, request: ViewRequest) -> dict[str, Any]:
         """Clean a column, which the SQL says from now on, and return what that did, as `answer_effect` does."""
         column, step = request.args["column"], request.args["step"]
         name, kind = self._pager.source.columns[column], self._pager.source.types[column]
@@ -334,7 +334,7 @@ class Explorer(GridWidget):
         return effect
 
     def _show(
-        self, shape: Shape, connection: str, request: Asked, *, afresh: bool, fits: bool = False
+        self, shape: Shape, connection: str, request: ViewRequest, *, afresh: bool, fits: bool = False
     ) -> tuple[str, ...]:
         rows_place, named = self._place_of_rows, connection or None
         rows_place.check(shape.to_text(), named)
@@ -360,7 +360,7 @@ class Explorer(GridWidget):
         self._changed()
         return gone
 
-    def answer_code(self, request: Asked) -> str:
+    def answer_code(self, request: ViewRequest) -> str:
         """Return a cell that makes the same rows: SQL, pandas or polars; without magics it calls the workbench."""
         language = next(each for each in _LANGUAGES if each == request.args["language"])
         if language == "sql" and not request.args.get("magics", True):
@@ -377,21 +377,21 @@ class Explorer(GridWidget):
                 types = {name: kind for name, kind, _ in self._place_of_rows.columns(below, None)}
         return spelled(self._shape, language, self.connection or None, file, types)
 
-    def answer_check(self, request: Asked) -> bool:
+    def answer_check(self, request: ViewRequest) -> bool:
         """Tell whether the source is another by now."""
         return self._pager.is_changed()
 
-    def answer_sources(self, request: Asked) -> list[dict[str, Any]]:
+    def answer_sources(self, request: ViewRequest) -> list[dict[str, Any]]:
         """Return what can be chosen, as SQL writes it, with columns where they are known."""
         return self._place_of_rows.sources(request.args.get("connection") or None)
 
-    def answer_described(self, request: Asked) -> list[tuple[str, ...]]:
+    def answer_described(self, request: ViewRequest) -> list[tuple[str, ...]]:
         """Return names, types and meanings of the columns of one source."""
         return self._place_of_rows.columns(str(request.args["source"]), request.args.get("connection") or None)
 
     # -- charts and scripts ------------------------------------------------------------------------------------------
 
-    def answer_chart(self, request: Asked) -> dict[str, str]:
+    def answer_chart(self, request: ViewRequest) -> dict[str, str]:
         """Draw all rows that there are now, and return the picture and what it shows."""
         args, pager = request.args, self._pager
         with controlled(request) as control:
@@ -426,26 +426,26 @@ class Explorer(GridWidget):
             exc.hint = "Choose other columns."
             raise
 
-    def answer_chart_code(self, request: Asked) -> str:
+    def answer_chart_code(self, request: ViewRequest) -> str:
         """Return a cell that draws a chart of the rows that are shown."""
         words = [request.args["kind"], *map(shlex.quote, filter(None, self._axes(request.args)))]
         return f"{' '.join(filter(None, ['%%nbsql', self.connection, '--plot', *words]))}\n{self._shape.to_text()}"
 
-    def answer_pin(self, request: Asked) -> None:
+    def answer_pin(self, request: ViewRequest) -> None:
         """Keep the chart that was drawn last below the table, whatever is shown there later."""
         if self._chart is not None:
             self.pinned = [*self.pinned, self._chart]
 
-    def answer_unpin(self, request: Asked) -> None:
+    def answer_unpin(self, request: ViewRequest) -> None:
         """Take a chart away."""
         self.pinned = [each for index, each in enumerate(self.pinned) if index != request.args["place"]]
 
-    def answer_script(self, request: Asked) -> dict[str, Any]:
+    def answer_script(self, request: ViewRequest) -> dict[str, Any]:
         """Run a script in a clean kernel, in which `df` holds the rows that there are now."""
         with controlled(request) as control:
             rows = self._rows(control, request.report)
         self._scripts += 1
-        name, outputs = f"script-{self._scripts}", Shown()
+        name, outputs = f"script-{self._scripts}", RunOutputs()
         show = self.output_into(name, outputs)
         calling = self._place_of_rows.run_script(request.args["code"], self.sql, rows.to_pandas(), show)
         result_shown = shown_result(self.wait_for_call(request, calling, name))
@@ -470,7 +470,7 @@ class Explorer(GridWidget):
         """
         return self._rows(QueryControl()).to_pandas()
 
-    def answer_assign(self, request: Asked) -> str:
+    def answer_assign(self, request: ViewRequest) -> str:
         """Bind a name of the notebook to the rows that are shown now, as a DataFrame, and say how many they are."""
         name, shell = str(request.args["name"]).strip(), notebook_shell()
         if not name.isidentifier() or keyword.iskeyword(name):

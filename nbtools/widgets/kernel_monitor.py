@@ -10,7 +10,7 @@ import traitlets
 from nbtools.kernels.sessions.table import CHANGES
 from nbtools.texts import html_parts
 from nbtools.texts.visible import aligned
-from nbtools.widgets.live.live_widget import Asked, LiveWidget, Perform
+from nbtools.widgets.live.live_widget import LiveWidget, Perform, ViewRequest
 from nbtools.widgets.live.sources import module_text, style_text
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ class KernelMonitor(LiveWidget):
     def _listed(self) -> list[dict[str, Any]]:
         return [{name: kernel.get(name) for name in (*_COLUMNS, "pid", "copy_of")} for kernel in self._kernels.list()]
 
-    def answer_list(self, request: Asked) -> list[dict[str, Any]]:
+    def answer_list(self, request: ViewRequest) -> list[dict[str, Any]]:
         """Return the sessions of now."""
         self.rows = self._listed()
         return self.rows  # type: ignore[no-any-return]  # what `_listed` gave
 
-    def answer_change(self, request: Asked) -> None:
+    def answer_change(self, request: ViewRequest) -> None:
         """Start, interrupt, restart or stop a session."""
         verb, name = request.args["verb"], request.args["session"]
         _, effects = CHANGES[verb]

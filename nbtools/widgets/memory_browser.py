@@ -18,7 +18,7 @@ from nbtools.texts import html_parts
 from nbtools.texts.visible import aligned, brief, counted
 from nbtools.toolbox.memory_tools import ACTS
 from nbtools.widgets.forms.fields import problems_of
-from nbtools.widgets.live.live_widget import Asked, LiveWidget, Perform
+from nbtools.widgets.live.live_widget import LiveWidget, Perform, ViewRequest
 from nbtools.widgets.live.sources import module_text, style_text
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class MemoryBrowser(LiveWidget):
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def answer_find(self, request: Asked) -> dict[str, Any]:
+    def answer_find(self, request: ViewRequest) -> dict[str, Any]:
         """Return the notes that fit words and tags, and the tags that can be chosen."""
         args = request.args
         self.scope = args["scope"]
@@ -75,7 +75,7 @@ class MemoryBrowser(LiveWidget):
         rows = [_row(record) for record in records]
         return {"rows": rows, "total": len(memory), "tags": [*memory.tags().items()][:_MOST_TAGS]}
 
-    def answer_open(self, request: Asked) -> dict[str, Any]:
+    def answer_open(self, request: ViewRequest) -> dict[str, Any]:
         """Return a note whole, and its versions, the newest first."""
         return self._whole(self._of(request.args["scope"]), request.args["key"])
 
@@ -101,7 +101,7 @@ class MemoryBrowser(LiveWidget):
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
-    def answer_save(self, request: Asked) -> dict[str, Any]:
+    def answer_save(self, request: ViewRequest) -> dict[str, Any]:
         """Write a note if it is still the version that was edited; else return what is there now."""
         args = request.args
         memory, key, version = self._of(args["scope"]), args["key"].strip(), int(args["version"])
@@ -122,13 +122,13 @@ class MemoryBrowser(LiveWidget):
             return {"problems": problems_of(exc, ("key", "value", "tags"))}
         return self._whole(memory, key)
 
-    def answer_delete(self, request: Asked) -> None:
+    def answer_delete(self, request: ViewRequest) -> None:
         """Delete a note if it is still the version that was seen; its history stays."""
         memory, key, version = (self._of(request.args["scope"]), request.args["key"], request.args["version"])
         work = lambda: memory.delete(key, if_version=version)  # noqa: E731 - the door calls it
         self._perform("memory_delete", work, arguments={"key": key}, **ACTS["memory_delete"])
 
-    def answer_restore(self, request: Asked) -> dict[str, Any]:
+    def answer_restore(self, request: ViewRequest) -> dict[str, Any]:
         """Give a note one of its versions back; without a version the last one."""
         memory, key, version = (self._of(request.args["scope"]), request.args["key"], request.args.get("version"))
         fields = {"key": key, "version": version}

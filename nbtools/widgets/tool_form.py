@@ -9,11 +9,11 @@ import traitlets
 
 from nbtools.errors import InvalidArguments, NbtoolsError
 from nbtools.texts import html_parts
-from nbtools.texts.shown import Shown
+from nbtools.texts.shown import RunOutputs
 from nbtools.texts.visible import aligned
 from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
 from nbtools.widgets.forms.results import cell_of, shown_result
-from nbtools.widgets.live.live_widget import Asked, LiveWidget
+from nbtools.widgets.live.live_widget import LiveWidget, ViewRequest
 from nbtools.widgets.live.sources import module_text, style_text
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ToolForm(LiveWidget):
         self._tool.parameters.validate(values, None)
         return values
 
-    def answer_check(self, request: Asked) -> dict[str, Any]:
+    def answer_check(self, request: ViewRequest) -> dict[str, Any]:
         """Say what is wrong with what was typed so far; what is still missing is not."""
         typed = request.args["typed"]
         try:
@@ -69,11 +69,11 @@ class ToolForm(LiveWidget):
             return {"problems": {name: problem for name, problem in problems.items() if name in typed}}
         return {"problems": {}}
 
-    def answer_cell(self, request: Asked) -> str:
+    def answer_cell(self, request: ViewRequest) -> str:
         """Return the call as Python."""
         return cell_of(self._tool.name, values_of(self._tool.schema, request.args["typed"]))
 
-    def answer_run(self, request: Asked) -> dict[str, Any]:
+    def answer_run(self, request: ViewRequest) -> dict[str, Any]:
         """Call the tool and show the result."""
         try:
             values = self._checked(request.args["typed"])
@@ -81,7 +81,7 @@ class ToolForm(LiveWidget):
             return {"problems": problems_of(exc, self._tool.schema["properties"])}
         self._runs += 1
         name = f"output-{self._runs}"
-        show = self.output_into(name, Shown())
+        show = self.output_into(name, RunOutputs())
         result = self.wait_for_call(request, self._call(self._tool.name, values, caller="form", on_output=show), name)
         self.result = shown_result(result)
         problems = {} if result.ok or result.error is None else self._problems(result)

@@ -18,7 +18,7 @@ from nbtools.ground.aio import in_thread
 from nbtools.texts.redaction import redact
 from nbtools.texts.visible import visible
 from nbtools.widgets.forms.fields import fields_of, problems_of, values_of
-from nbtools.widgets.live.live_widget import Asked, LiveWidget
+from nbtools.widgets.live.live_widget import LiveWidget, ViewRequest
 from nbtools.widgets.live.sources import module_text, style_text
 from nbtools.workflow.driver.questions import accept, question_text, question_words
 from nbtools.workflow.runs.events import RunStarted
@@ -131,7 +131,7 @@ class WorkflowView(LiveWidget):
         self.follow.draw()
         self.is_driven, self.is_short = False, True
 
-    def answer_look(self, request: Asked) -> None:
+    def answer_look(self, request: ViewRequest) -> None:
         """Show what became of a run whose events do not come here."""
         if self._look is not None:
             self.show_run(self._look())
@@ -167,7 +167,7 @@ class WorkflowView(LiveWidget):
                 self._open[step] = question
             self.questions = [_question_fields(name, one) for name, one in self._open.items()]
 
-    def answer_answer(self, request: Asked) -> dict[str, Any]:
+    def answer_answer(self, request: ViewRequest) -> dict[str, Any]:
         """Take an answer to a question."""
         step, answer = request.args["step"], request.args["answer"]
         step_open = self._open.get(step)
@@ -191,7 +191,7 @@ class WorkflowView(LiveWidget):
         self._put(step, None)
         return {"problems": {}}
 
-    def answer_stop(self, request: Asked) -> None:
+    def answer_stop(self, request: ViewRequest) -> None:
         """Ask the driver of the run to end it."""
         if self._stop is not None:
             self._stop(self.run_id)

@@ -137,7 +137,7 @@ class Retry(Model):
     )
 
 
-class _Configured(Model):
+class _ToolSettings(Model):
     """What may be said of a tool that is offered under a name of the file."""
 
     description: str | None = Field(default=None, description="What the model reads, instead of the tool's own text.")
@@ -148,19 +148,19 @@ class _Configured(Model):
     )
 
 
-class ConfiguredTool(_Configured):
+class ConfiguredTool(_ToolSettings):
     """A tool of the registry under another name, with some of its parameters fixed or hidden."""
 
     tool: str = Field(description="Name of a tool of the registry.")
 
 
-class ConfiguredWorkflow(_Configured):
+class ConfiguredWorkflow(_ToolSettings):
     """A workflow file as a tool; its inputs are the parameters."""
 
     workflow: str = Field(description="Path of the file, relative to this one.")
 
 
-class ConfiguredNode(_Configured):
+class ConfiguredNode(_ToolSettings):
     """A node of this file as a tool; the arguments that the node does not set are the parameters."""
 
     node: str = Field(description="Id of a tool node or a workflow node.")

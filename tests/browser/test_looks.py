@@ -18,7 +18,7 @@ from nbtools.contract.tool import ToolCall
 from nbtools.ground import aio
 from nbtools.widgets.approval_card import ApprovalCard
 from nbtools.widgets.forms.proposals import Proposal
-from nbtools.widgets.live.live_widget import Asked
+from nbtools.widgets.live.live_widget import ViewRequest
 from tests.browser.bare import axe_findings, becomes, open_bare
 from tests.conftest import wait_until
 
@@ -94,7 +94,7 @@ def _approval(workbench: Workbench) -> Any:
 
 def _chat(workbench: Workbench) -> Any:
     chat = workbench.chat(script="script.yaml")
-    chat.answer_send(Asked("send", {"text": f"Please count {LONG}"}, print))
+    chat.answer_send(ViewRequest("send", {"text": f"Please count {LONG}"}, print))
     wait_until(lambda: any(item.get("state") == "asking" for item in chat.items))
     chat._put("question", text="Which of the two?", choices=["the first", "the second"], told="")
     return chat, ("items", "state", "run_id", "can_write")

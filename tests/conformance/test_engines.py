@@ -16,7 +16,7 @@ import pytest
 
 from nbtools.errors import Cancelled, LimitExceeded, NbtoolsError
 from nbtools.sql.connections import open_engine
-from nbtools.sql.engines.protocol import EngineOptions, Fetched, QueryControl, QueryRequest, SqlEngine
+from nbtools.sql.engines.protocol import EngineAnswer, EngineOptions, QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.results.rows import PythonRows
 
 pytestmark = pytest.mark.processes
@@ -141,7 +141,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield Case(engine=engine, marker=marker, values=values)
 
 
-def run(case: Case, sql: str, **more: Any) -> Fetched:
+def run(case: Case, sql: str, **more: Any) -> EngineAnswer:
     return case.engine.run(QueryRequest(sql=sql, **more), QueryControl())
 
 

@@ -90,13 +90,13 @@ def _saved_card(bench: Workbench) -> str:
 
 def _chat(bench: Workbench) -> str:
     pytest.importorskip("pydantic_ai")
-    from nbtools.widgets.live.live_widget import Asked
+    from nbtools.widgets.live.live_widget import ViewRequest
 
     chat = bench.chat(script=SCRIPT)
-    chat.answer_send(Asked("send", {"text": "Sweep!"}, print))
+    chat.answer_send(ViewRequest("send", {"text": "Sweep!"}, print))
     wait_until(lambda: any(item.get("state") == "asking" for item in chat.items))
     shown = next(item["asked"] for item in chat.items if item["kind"] == "approval")
-    chat.answer_decide(Asked("decide", {"id": _key(chat), "answer": "no", "edited": {}}, print))
+    chat.answer_decide(ViewRequest("decide", {"id": _key(chat), "answer": "no", "edited": {}}, print))
     wait_until(lambda: chat.state == "idle")
     return json.dumps(shown, ensure_ascii=False)
 

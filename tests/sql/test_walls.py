@@ -21,7 +21,7 @@ from nbtools import confine
 from nbtools.errors import LimitExceeded, NbtoolsError, SqlNotAllowed
 from nbtools.sql import Policy
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.engines.protocol import EngineOptions, Fetched, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import EngineAnswer, EngineOptions, QueryControl, QueryRequest
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def engine(place: Path) -> Iterator[DuckDBEngine]:
         yield opened
 
 
-def run(engine: DuckDBEngine, sql: str, **more: Any) -> Fetched:
+def run(engine: DuckDBEngine, sql: str, **more: Any) -> EngineAnswer:
     return engine.run(QueryRequest(sql=sql, **more), QueryControl())
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from nbtools.kernels.interface import DISPLAY_ID, Execution, OutputLimits, OutputPiece
 from nbtools.kernels.runs.output import Collector
-from nbtools.texts.shown import Shown, plain_form, read_text
+from nbtools.texts.shown import RunOutputs, plain_form, read_text
 
 
 def test_the_text_has_streams_and_displays_in_the_order_in_which_they_came() -> None:
-    shown = Shown()
+    shown = RunOutputs()
     for part in ("read ", "on"):
         shown.stream("stdout", part)
     shown.display({"text/plain": "table"})
@@ -37,7 +37,7 @@ def test_a_line_that_begins_anew_is_written_over(text: str, read: str) -> None:
 
 
 def test_progress_in_pieces_is_one_line() -> None:
-    shown = Shown()
+    shown = RunOutputs()
     for step in range(5):
         shown.stream("stdout", f"\rstep {step}")
         shown.stream("stderr", ".")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import ipywidgets
 
 from nbtools.errors import InvalidArguments
-from nbtools.widgets.live.live_widget import Asked, LiveWidget
+from nbtools.widgets.live.live_widget import LiveWidget, ViewRequest
 
 
 class _Sums(LiveWidget):
@@ -19,10 +19,10 @@ class _Sums(LiveWidget):
         super().__init__(title="sums")
         self.begun, self.let_go = threading.Event(), threading.Event()
 
-    def answer_sum(self, asked: Asked) -> int:
+    def answer_sum(self, asked: ViewRequest) -> int:
         return sum(asked.args["of"])
 
-    def answer_slow(self, asked: Asked) -> str:
+    def answer_slow(self, asked: ViewRequest) -> str:
         asked.report(0.5)
         with asked.interrupted_by(self.let_go.set):
             self.begun.set()
@@ -30,10 +30,10 @@ class _Sums(LiveWidget):
         asked.check()
         return "done"
 
-    def answer_wrong(self, asked: Asked) -> None:
+    def answer_wrong(self, asked: ViewRequest) -> None:
         raise InvalidArguments("that does not fit.", hint="Give a number.")
 
-    def answer_broken(self, asked: Asked) -> None:
+    def answer_broken(self, asked: ViewRequest) -> None:
         raise KeyError("x")
 
 

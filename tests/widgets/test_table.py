@@ -12,7 +12,7 @@ from nbtools.errors import Cancelled
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.session import SqlSession
 from nbtools.widgets.grid.grid_widget import _QUIET_S, _Samples
-from nbtools.widgets.live.live_widget import Asked
+from nbtools.widgets.live.live_widget import ViewRequest
 from nbtools.widgets.table import TableView
 
 
@@ -125,7 +125,7 @@ def test_a_profile_waits_until_nobody_asked_any_table_for_rows_in_a_while(front_
 
 
 def test_a_profile_that_runs_ends_for_rows_and_begins_again_until_it_is_stopped() -> None:
-    samples, begun, asked = _Samples(), queue.Queue[int](), Asked("profile", {}, lambda _: None)
+    samples, begun, asked = _Samples(), queue.Queue[int](), ViewRequest("profile", {}, lambda _: None)
 
     def profile(control: QueryControl) -> None:
         begun.put(1)

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from nbtools.ground.telemetry import fresh_id
 from nbtools.jupyter.catalogue import CATALOGUE
 from nbtools.kernels.interface import DISPLAY_ID
-from nbtools.texts.shown import STREAMS, Shown, read_text
+from nbtools.texts.shown import STREAMS, RunOutputs, read_text
 
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ class Live:
         self._progress = progress
         self._stage = ""
         self._window = _Window()
-        self._outputs = Shown()
+        self._outputs = RunOutputs()
         self._again = 0
         self._displays = 0
         self._display_id: str | None = None

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from nbtools.kernels import interface
-from nbtools.texts.shown import Shown
+from nbtools.texts.shown import RunOutputs
 
 # Colours of tracebacks, which no reader of text wants.
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -120,7 +120,7 @@ class Collector:
     ) -> None:
         self._on_output = on_output
         self.limits = limits or interface.OutputLimits()
-        self._outputs = Shown()
+        self._outputs = RunOutputs()
         self._text_bytes = self._room_taken = 0
         self._display_bytes = self._dropped_bytes = 0
         self._most_text = _RUNAWAY * self.limits.text_bytes

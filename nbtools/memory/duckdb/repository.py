@@ -21,7 +21,7 @@ from nbtools.memory.duckdb.engine import CommitOutcome, MemoryEngine
 from nbtools.memory.duckdb.recovery import FileOptions, close_engine, open_engine, take_snapshot
 from nbtools.memory.duckdb.tables import Tables
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, memory_closed
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Query, QueryAnswer, memory_closed
 from nbtools.memory.rules.rows import Clock, newest_of, row_to_record
 from nbtools.memory.rules.transitions import WriteRequest
 
@@ -83,15 +83,15 @@ class DuckDBRepository:
         self._with_engine(self._maintain)
         return [AppliedChange(record=row_to_record(row) if row else None, count=count) for row, count in outcome]
 
-    def query(self, query: Query) -> Found:
+    def query(self, query: Query) -> QueryAnswer:
         """Return the live records that match."""
         if query.give == "table":
-            return Found(table=self._with_engine(lambda engine: engine.table(query)))
+            return QueryAnswer(table=self._with_engine(lambda engine: engine.table(query)))
         if query.give == "tags":
-            return Found(tags=self._with_engine(lambda engine: engine.tags(query)))
+            return QueryAnswer(tags=self._with_engine(lambda engine: engine.tags(query)))
         rows, total = self._with_engine(lambda engine: engine.query(query))
         records = tuple(row_to_record(row, values=query.values, score=score) for row, score in rows)
-        return Found(records=records, total=total)
+        return QueryAnswer(records=records, total=total)
 
     def history(self, scope: Scope, key: str, *, limit: int | None = None) -> list[MemoryRecord]:
         """Return the newest versions of a key, oldest of them first."""

@@ -34,7 +34,15 @@ from nbtools.memory.duckdb.directory import MemoryDirectory
 from nbtools.memory.keeper import protocol
 from nbtools.memory.keeper.changes import PLACES_OF_ALL, ChangeReader, places_of_keys
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, memory_closed, outcome_unknown
+from nbtools.memory.repository import (
+    AppliedChange,
+    CallQuery,
+    Change,
+    Query,
+    QueryAnswer,
+    memory_closed,
+    outcome_unknown,
+)
 from nbtools.memory.rules.record_table import first_end
 from nbtools.memory.rules.rows import make_record
 
@@ -109,10 +117,10 @@ class KeeperRepository:
             # The value is in its place by now: the writer reads what it wrote without asking.
             (counts, places), row = answer["as_of"], answer["done"][0][0]
             name_of_read = (changes[0].scope, (changes[0].key,), *_NO_MORE_CONDITIONS)
-            self._keep(name_of_read, counts, places, [row], Found(records=(applied[0].record,), total=1))
+            self._keep(name_of_read, counts, places, [row], QueryAnswer(records=(applied[0].record,), total=1))
         return applied
 
-    def query(self, query: Query) -> Found:
+    def query(self, query: Query) -> QueryAnswer:
         """Return the live records that match."""
         if self._pid != os.getpid():
             self._leave_parent()
@@ -142,7 +150,7 @@ class KeeperRepository:
         return result
 
     def _keep(
-        self, name: tuple[Any, ...], counts: list[int], places: Sequence[int], rows: list[Any], result: Found
+        self, name: tuple[Any, ...], counts: list[int], places: Sequence[int], rows: list[Any], result: QueryAnswer
     ) -> None:
         """Keep an answer by the values of its question; the counts are of before it, or of the change that made it."""
         data = marshal.dumps(rows)
@@ -401,7 +409,7 @@ class _Kept(NamedTuple):
     as_of: list[int]
     places: Sequence[int]
     until: int | None
-    result: Found
+    result: QueryAnswer
     values: bytes | None
     size: int
 
@@ -412,19 +420,19 @@ def _may_keep(query: Query) -> bool:
     return is_point or query.give == "table"
 
 
-def _with_values(result: Found, values: bytes) -> Found:
+def _with_values(result: QueryAnswer, values: bytes) -> QueryAnswer:
     """Return a result with lists and dicts of its own."""
     records = []
     for record, value in zip(result.records, marshal.loads(values), strict=True):  # noqa: S302 - our own bytes
         fresh = object.__new__(MemoryRecord)  # As in `make_record`, whose moments take longer than the rest.
         fresh.__dict__.update(vars(record), value=value)
         records.append(fresh)
-    return Found(records=tuple(records), total=result.total)
+    return QueryAnswer(records=tuple(records), total=result.total)
 
 
-def _result(rows: Iterable[Sequence[Any]], total: int | None = None) -> Found:
+def _result(rows: Iterable[Sequence[Any]], total: int | None = None) -> QueryAnswer:
     records = tuple([make_record(*fields) for fields in rows])
-    return Found(records=records, total=len(records) if total is None else total)
+    return QueryAnswer(records=records, total=len(records) if total is None else total)
 
 
 class _Again(NamedTuple):

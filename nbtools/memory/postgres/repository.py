@@ -23,7 +23,7 @@ from nbtools.memory.postgres.connections import Connections
 from nbtools.memory.postgres.schema import make_schema
 from nbtools.memory.postgres.search import LEARN, UNLEARN, SearchTexts, ranked_by_words, vocabulary_of, words_of
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Query, QueryAnswer
 from nbtools.memory.rules.erasure import Erasure, Erasures
 from nbtools.memory.rules.record_table import FIELDS, empty_database, nameless_file, parquet_of
 from nbtools.memory.rules.rows import Row, erased, later, row_from_list, row_to_list, row_to_record
@@ -110,7 +110,7 @@ class PostgresRepository:
             self._sweep()
         return [AppliedChange(record=row_to_record(row) if row else None, count=count) for row, count in done]
 
-    def query(self, query: Query) -> Found:
+    def query(self, query: Query) -> QueryAnswer:
         """Return the live records that match."""
         return self._connections.run(lambda connection: self._run_query(connection, query))
 
@@ -256,18 +256,19 @@ class PostgresRepository:
 
     # -- reading
 
-    def _run_query(self, connection: Any, query: Query) -> Found:
+    def _run_query(self, connection: Any, query: Query) -> QueryAnswer:
         self._latest = later(self._latest, _one(connection.execute(f"SELECT {_NOW}")))
         where, values = _conditions(query, self._latest)
         if query.give == "count":
-            return Found(total=_one(connection.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values)))
+            count = connection.execute(f"SELECT count(*) FROM nbtools_items WHERE {where}", values)
+            return QueryAnswer(total=_one(count))
         if query.text is not None or query.vector is not None:
             return self._rank(connection, query, where, values)
         if query.give == "tags":
             text = f"SELECT tag, count(*) FROM nbtools_items, unnest(tags) AS tag WHERE {where} GROUP BY tag"
-            return Found(tags=dict(connection.execute(text, values).fetchall()))
+            return QueryAnswer(tags=dict(connection.execute(text, values).fetchall()))
         if query.give == "table":
-            return Found(table=_table(connection, where, values))
+            return QueryAnswer(table=_table(connection, where, values))
         order = "id" if query.scope is None else "key"
         if query.after is not None and query.keys is None:
             where, values = f"{where} AND {order} > %s", [*values, query.after]
@@ -279,9 +280,9 @@ class PostgresRepository:
             by_key = {row.key: row for row in rows}
             rows = [by_key[key] for key in query.keys if key in by_key]
         records = tuple(row_to_record(row, values=query.values) for row in rows)
-        return Found(records=records, total=len(records))
+        return QueryAnswer(records=records, total=len(records))
 
-    def _rank(self, connection: Any, query: Query, where: str, values: list[Any]) -> Found:
+    def _rank(self, connection: Any, query: Query, where: str, values: list[Any]) -> QueryAnswer:
         words = nearest = None
         if query.text is not None:
             scope = _conditions(Query(scope=query.scope), self._latest)
@@ -295,7 +296,7 @@ class PostgresRepository:
         best = blended(words, nearest, query.most_found)
         rows = _by_id(connection, [name for name, _ in best])
         records = tuple(row_to_record(rows[name], values=query.values, score=score) for name, score in best)
-        return Found(records=records, total=len(records))
+        return QueryAnswer(records=records, total=len(records))
 
 
 def _conditions(query: Query, now: int) -> tuple[str, list[Any]]:

@@ -32,7 +32,7 @@ from nbtools.errors import LimitExceeded, NbtoolsError
 from nbtools.ground.folder_state import MOST_FILES, FolderState
 from nbtools.ground.paths import open_plain, real_path
 from nbtools.memory.records import MemoryRecord, Scope
-from nbtools.memory.repository import AppliedChange, CallQuery, Change, Found, Query, Repository
+from nbtools.memory.repository import AppliedChange, CallQuery, Change, Query, QueryAnswer, Repository
 from nbtools.texts.visible import visible
 
 _SCOPE = "nbtools.agent"
@@ -296,7 +296,7 @@ class MarkingRepository:
             raise AttributeError(name)
         return getattr(self._repository, name)
 
-    def query(self, query: Query) -> Found:
+    def query(self, query: Query) -> QueryAnswer:
         """Return what the repository finds."""
         if SEEN_NOW.get() is None:  # nobody asks what is read
             return self._ask(query)

@@ -169,7 +169,7 @@ class _DriverEngine(protocol.QueriesAlone):
                 kind = SqlInvalid if "ProgrammingError" in bases else SqlFailed
                 raise kind(" ".join(str(exc).split())[:400]) from exc
 
-    def run(self, request: protocol.QueryRequest, control: protocol.QueryControl) -> protocol.Fetched:
+    def run(self, request: protocol.QueryRequest, control: protocol.QueryControl) -> protocol.EngineAnswer:
         """Run one judged statement and read its rows up to the caps."""
         with self._cursor(control) as cursor:
             cursor.execute(request.sql, *([request.parameters] if request.parameters else []))
@@ -177,7 +177,7 @@ class _DriverEngine(protocol.QueriesAlone):
                 raise SqlNotAllowed("the statement returns no rows; nbtools SQL is read-only.")
             names = tuple(str(column[0]) for column in cursor.description)
             rows, cut = read_tuples(names, lambda: list(map(tuple, cursor.fetchmany(_CHUNK))), request, control)
-        return protocol.Fetched(columns=names, types=("",) * len(names), rows=rows, cut_by=cut)
+        return protocol.EngineAnswer(columns=names, types=("",) * len(names), rows=rows, cut_by=cut)
 
     def catalog(self) -> list[protocol.CatalogTable]:
         """Return the tables and views with their columns."""

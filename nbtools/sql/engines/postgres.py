@@ -139,7 +139,7 @@ class PostgresEngine(protocol.QueriesAlone):
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def run(self, request: protocol.QueryRequest, control: protocol.QueryControl) -> protocol.Fetched:
+    def run(self, request: protocol.QueryRequest, control: protocol.QueryControl) -> protocol.EngineAnswer:
         """Run one judged statement and read its rows up to the caps."""
         with (
             self._connection() as connection,
@@ -151,7 +151,7 @@ class PostgresEngine(protocol.QueriesAlone):
 
     def _read(
         self, connection: Any, request: protocol.QueryRequest, control: protocol.QueryControl
-    ) -> protocol.Fetched:
+    ) -> protocol.EngineAnswer:
         cursor = connection.cursor()
         stream = cursor.stream(request.sql, request.parameters or None)
         try:
@@ -165,7 +165,7 @@ class PostgresEngine(protocol.QueriesAlone):
         finally:
             # Cancels what is still to come and reads the connection empty.
             stream.close()
-        return protocol.Fetched(columns=names, types=types, rows=rows, cut_by=cut)
+        return protocol.EngineAnswer(columns=names, types=types, rows=rows, cut_by=cut)
 
     @contextlib.contextmanager
     def _map_errors(self, request: protocol.QueryRequest, control: protocol.QueryControl) -> Iterator[None]:

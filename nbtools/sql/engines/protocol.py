@@ -1,7 +1,7 @@
 """Engines: what runs a judged statement, behind one protocol.
 
 An engine gets a `QueryRequest` (text, values, frames, caps) and a `QueryControl`, runs the statement in the calling
-thread and returns `Fetched`. The verdict has decided that the statement may run. The engine is the second wall: it
+thread and returns `EngineAnswer`. The verdict has decided that the statement may run. The engine is the second wall: it
 opens its database read-only and runs each statement in a transaction that cannot write. It stops reading at the caps;
 no LIMIT is added to the text, because that can change what the text means.
 
@@ -84,7 +84,7 @@ class QueryRequest:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Fetched:
+class EngineAnswer:
     """What came back: names and types of the columns, the rows, and whether a cap cut them (`None`: complete)."""
 
     columns: tuple[str, ...]
@@ -230,7 +230,7 @@ class SqlEngine(Protocol):
     dialect: str
     takes_frames: bool
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> EngineAnswer:
         """Run one judged statement and read its rows up to the caps."""
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
@@ -255,7 +255,7 @@ class QueriesAlone:
     takes_frames = False
     explain_word = "EXPLAIN"
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> EngineAnswer:
         """Run one judged statement; each engine has its own way."""
         raise NotImplementedError
 

@@ -14,7 +14,14 @@ from typing import Any
 from nbtools.errors import ConfigInvalid, MissingExtra, NbtoolsError, NetworkError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.ground.lazy import need
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import CatalogColumn, CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import (
+    CatalogColumn,
+    CatalogTable,
+    EngineAnswer,
+    QueriesAlone,
+    QueryControl,
+    QueryRequest,
+)
 from nbtools.sql.engines.urls import mask_url, resolve_url
 
 _CHUNK = 1_000
@@ -92,7 +99,7 @@ class AlchemyEngine(QueriesAlone):
             control.check()
             raise _error_of(exc, exc_types, self._url) from exc
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> EngineAnswer:
         """Run one judged statement and read its rows up to the caps."""
         with self._connect(control) as connection:
             if self.dialect == "mysql":
@@ -109,7 +116,7 @@ class AlchemyEngine(QueriesAlone):
             types = tuple(_type(column) for column in answer.cursor.description)
             rows, cut = read_tuples(names, lambda: [tuple(row) for row in answer.fetchmany(_CHUNK)], request, control)
             answer.close()
-        return Fetched(columns=names, types=types, rows=rows, cut_by=cut)
+        return EngineAnswer(columns=names, types=types, rows=rows, cut_by=cut)
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the default schema with their columns, 500 at the most."""

@@ -22,7 +22,7 @@ from typing import Any
 from nbtools.errors import ConfigInvalid, FileMissing, LimitExceeded, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.ground.paths import stamp_of
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest, tables_of
+from nbtools.sql.engines.protocol import CatalogTable, EngineAnswer, QueriesAlone, QueryControl, QueryRequest, tables_of
 from nbtools.sql.engines.temp_dirs import make_temp_dir
 from nbtools.texts.parsing import word_lists
 
@@ -103,7 +103,7 @@ class SQLiteEngine(QueriesAlone):
             control.check()
             raise _error_of(exc, self._database) from exc
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> EngineAnswer:
         """Run one judged statement and read its rows up to the caps."""
         with self._connect(control) as connection:
             cursor = connection.execute(request.sql, request.parameters or ())
@@ -120,7 +120,7 @@ class SQLiteEngine(QueriesAlone):
 
             rows, cut = read_tuples(names, fetch, request, control)
         types = tuple(map(_type, kinds))
-        return Fetched(columns=names, types=types, rows=rows, cut_by=cut)
+        return EngineAnswer(columns=names, types=types, rows=rows, cut_by=cut)
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return SQLite's query plan, indented as a tree."""

@@ -117,7 +117,7 @@ class _File(NamedTuple):
     identity: tuple[int, ...] | None
 
 
-class _Opened(NamedTuple):
+class _OpenCall(NamedTuple):
     """A call as its files can be read, their names, where the first of them is, and which are copies of which."""
 
     call: FileCall
@@ -299,7 +299,7 @@ class TextFiles:
             literal = literal._replace(options={**literal.options, **more})
             return ", or ".join(ways_to_numbers(literal, read, sql, ask, self.words)) or None
         names = [file.name for file in self._listed(call, ask)] if '"' in error.message else []
-        return _left_out(_Opened(call, names, None), ask, self.words).hint(error, call) or mismatch_hint(error, call)
+        return _left_out(_OpenCall(call, names, None), ask, self.words).hint(error, call) or mismatch_hint(error, call)
 
     def _encoding_hint(self, files: Sequence[str]) -> str | None:
         for name in files:
@@ -365,7 +365,7 @@ class TextFiles:
             return reading
         names = [file.name for file in files]
         opened = (
-            _Opened(literal, names, None) if is_parquet else self._opened(literal, files, control, isolated=isolated)
+            _OpenCall(literal, names, None) if is_parquet else self._opened(literal, files, control, isolated=isolated)
         )
         size = sum(file.size * (_PACKED if PACKED.search(file.name) else 1) for file in files)
         is_open = not is_parquet and DECIDED.isdisjoint(call.options)
@@ -461,7 +461,7 @@ class TextFiles:
         types = [] if gaps is None else ask(f"DESCRIBE FROM {reading.text or text.text({})}")
         return {**about, "has_gaps": bool(gaps), "types": dict(types)}
 
-    def _opened(self, call: FileCall, files: Sequence[_File], control: QueryControl, *, isolated: bool) -> _Opened:
+    def _opened(self, call: FileCall, files: Sequence[_File], control: QueryControl, *, isolated: bool) -> _OpenCall:
         """Return a call whose files are unpacked and in UTF-8, by options or by copies of them."""
         looks: dict[str, FirstBytes] = {}
         names, paths = [file.name for file in files], {file.name: file.path for file in files}
@@ -485,7 +485,7 @@ class TextFiles:
         copied = {name: encoding for name, encoding in encodings.items() if encoding}
         if not copied or self._copies is None:
             changed = call if options == call.options else call._replace(options=options)
-            return _Opened(changed, list(map(_literal, names)), files[0].path if files else None)
+            return _OpenCall(changed, list(map(_literal, names)), files[0].path if files else None)
         copies = {}
         for name, encoding in copied.items():
             if (path := paths[name]) is not None:
@@ -496,9 +496,9 @@ class TextFiles:
         targets = [copies.get(name) or _literal(name) for name in names]
         changed = call.renamed(targets)._replace(options=options, names_files=False)
         first = Path(copies[names[0]]) if names[0] in copies else paths[names[0]]
-        return _Opened(changed, targets, first, tuple((copy, name) for name, copy in copies.items()))
+        return _OpenCall(changed, targets, first, tuple((copy, name) for name, copy in copies.items()))
 
-    def _decided(self, opened: _Opened, size: int, most_bytes: int, ask: Ask) -> CallReading:
+    def _decided(self, opened: _OpenCall, size: int, most_bytes: int, ask: Ask) -> CallReading:
         call = opened.call
         is_csv = call.form == "csv"
         most_bytes = most_bytes if is_csv else max(most_bytes, SEARCHED_BYTES)  # objects are read at once
@@ -533,7 +533,7 @@ def _of_parquet(files: Sequence[_File], named: Collection[str]) -> CallReading:
     return CallReading(notes=durations_in(first[0]) if first else ())
 
 
-def _left_out(opened: _Opened, ask: Ask, words: Sequence[str]) -> LeftOut:
+def _left_out(opened: _OpenCall, ask: Ask, words: Sequence[str]) -> LeftOut:
     """Return the columns of some files of a call that it leaves out."""
     call, files = opened.call, opened.names
     if len(files) < 2 or call.form not in {"csv", "other"}:

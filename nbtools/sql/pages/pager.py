@@ -17,7 +17,7 @@ from nbtools.ground.aio import start_thread
 from nbtools.ground.lazy import ClosedAtEnd, duckdb
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.sql.engines.errors import from_duckdb
-from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import EngineAnswer, QueryControl, QueryRequest
 from nbtools.sql.pages.conditions import zone_of
 from nbtools.sql.pages.header_profile import ColumnFacts, count_values, profile_column
 from nbtools.sql.pages.source import ROW, AskedSource, ClosedSource, CopiedSource, FrameSource, TableSource
@@ -270,7 +270,7 @@ class Pager(ClosedAtEnd):
 
     def ask(
         self, make: Callable[[str], str], control: QueryControl, *, columns: Sequence[str] = (), most_bytes: int
-    ) -> Fetched:
+    ) -> EngineAnswer:
         """Return the rows of a query over the rows that there are now, sorted as they are.
 
         Parameters

@@ -40,7 +40,7 @@ _EMPTY, _SPECIAL = '""', re.compile('[",\r\n]')
 _NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
-class Written(int):
+class WrittenRows(int):
     """How many rows were written, how the files were read that they come from, and what their file has no room for.
 
     Attributes

@@ -40,8 +40,8 @@ from nbtools.processes.process_tree import own_bytes
 from nbtools.sql.engines.protocol import (
     CatalogColumn,
     CatalogTable,
+    EngineAnswer,
     EngineOptions,
-    Fetched,
     OnRows,
     QueryControl,
     QueryRequest,
@@ -345,7 +345,7 @@ class IsolatedEngine:
                 room = None if request.max_bytes is None else 2 * request.max_bytes + _HEAD_LIMIT
                 return worker.ask(fields, tuple(descriptors), on_rows, room)
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> EngineAnswer:
         """Run one judged statement in the worker and receive its rows."""
         parts: list[ResultRows] = []
         answer = self._ask("run", request, control, request.on_rows or (lambda _, rows: parts.append(rows)))
@@ -354,7 +354,7 @@ class IsolatedEngine:
             rows = join_parts(columns, parts)
         except ValueError as exc:
             raise InternalError("the SQL worker sent rows that do not fit together.") from exc
-        return Fetched(columns=columns, types=tuple(answer["types"]), rows=rows, cut_by=answer["cut_by"])
+        return EngineAnswer(columns=columns, types=tuple(answer["types"]), rows=rows, cut_by=answer["cut_by"])
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:
         """Return the plan as the tree that DuckDB draws."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from nbtools.errors import LimitExceeded
 from nbtools.ground.lazy import has, pa
-from nbtools.sql.engines.protocol import CatalogTable, Fetched, QueriesAlone, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import CatalogTable, EngineAnswer, QueriesAlone, QueryControl, QueryRequest
 from nbtools.sql.frames import NOTES
 from nbtools.sql.results.rows import ArrowRows, PythonRows, ResultRows
 from nbtools.sql.worker.sheets import SheetOptions, read_workbook
@@ -21,7 +21,7 @@ class WorkbookReader(QueriesAlone):
     name = "pandas"
     dialect = "duckdb"
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> EngineAnswer:
         """Return the rows of a sheet."""
         options = json.loads(request.sql)
         path = Path(options.pop("path"))
@@ -35,7 +35,7 @@ class WorkbookReader(QueriesAlone):
             )
         columns = tuple(frame.columns)
         rows: ResultRows = PythonRows(columns, _tuples(frame)) if not has("pyarrow") else ArrowRows(_table(frame))
-        return Fetched(columns=columns, types=("",) * len(columns), rows=rows)
+        return EngineAnswer(columns=columns, types=("",) * len(columns), rows=rows)
 
     def catalog(self) -> list[CatalogTable]:
         """Return no tables."""

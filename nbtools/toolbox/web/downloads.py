@@ -50,7 +50,7 @@ _LONGEST_S = 3_600.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Stored:
+class _StoredFile:
     """What is known of a file that was fetched: its name in the folder, and what tells that it is still the same."""
 
     name: str
@@ -162,14 +162,14 @@ class Downloads:
                 hint="A person names such places in the setting sql_places.",
             )
 
-    def _stored(self, key: str) -> _Stored | None:
+    def _stored(self, key: str) -> _StoredFile | None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             note = json.loads((self.folder / f"{key}.note").read_text("utf-8"))
             if (self.folder / Path(note["name"]).name).is_file():
-                return _Stored(name=Path(note["name"]).name, marks=note["marks"])
+                return _StoredFile(name=Path(note["name"]).name, marks=note["marks"])
         return None
 
-    def _from_web(self, url: str, stored: _Stored | None, sink: _BoundedFile, seconds: float) -> _Stored | None:
+    def _from_web(self, url: str, stored: _StoredFile | None, sink: _BoundedFile, seconds: float) -> _StoredFile | None:
         from nbtools.toolbox.policies import WebPolicy
         from nbtools.toolbox.web.fetch import fetch
 
@@ -192,9 +192,11 @@ class Downloads:
         ending = _ending(url) or _TYPES.get(answer.header("Content-Type").partition(";")[0].strip().lower(), "")
         if "gzip" in answer.header("Content-Encoding").lower():
             ending = ending.removesuffix(".gz")  # it was taken off on the way
-        return _Stored(name=ending, marks={name: value for name, value in marks.items() if value})
+        return _StoredFile(name=ending, marks={name: value for name, value in marks.items() if value})
 
-    def _from_store(self, url: str, stored: _Stored | None, sink: _BoundedFile, seconds: float) -> _Stored | None:
+    def _from_store(
+        self, url: str, stored: _StoredFile | None, sink: _BoundedFile, seconds: float
+    ) -> _StoredFile | None:
         obstore = need("obstore", extra="cloud", why=_WHY)
         stores = need("obstore.store", extra="cloud", why=_WHY)
         scheme, _, rest = url.partition("://")
@@ -215,7 +217,7 @@ class Downloads:
             raise NetworkError(
                 f"{url} has {meta['size']:,} bytes, and {sink.size:,} came.", hint="It changed meanwhile: ask again."
             )
-        return _Stored(name=_ending(url), marks=marks)
+        return _StoredFile(name=_ending(url), marks=marks)
 
 
 class _BoundedFile:

@@ -22,7 +22,7 @@ from nbtools.sql.pages.source import HEAD
 from nbtools.sql.results.texts import SHOWN, Cell, as_read, as_whole, spell, type_name
 from nbtools.texts import html_parts
 from nbtools.texts.visible import aligned, counted
-from nbtools.widgets.live.live_widget import Asked, LiveWidget
+from nbtools.widgets.live.live_widget import LiveWidget, ViewRequest
 from nbtools.widgets.live.sources import part_text
 
 T = TypeVar("T")
@@ -122,14 +122,14 @@ class GridWidget(LiveWidget):
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def answer_cells(self, request: Asked) -> list[list[Cell]]:
+    def answer_cells(self, request: ViewRequest) -> list[list[Cell]]:
         """Return the cells of some rows."""
         args = request.args
         start, stop, columns = _rectangle(args, "looked at")
         _SAMPLES.make_way()
         return self._page(start, stop, columns, args["rev"])
 
-    def answer_whole(self, request: Asked) -> Cell:
+    def answer_whole(self, request: ViewRequest) -> Cell:
         """Return a value whole, up to a million characters."""
         row, rev = request.args["row"], request.args["rev"]
         if not self._pager.source.is_whole:
@@ -137,7 +137,7 @@ class GridWidget(LiveWidget):
         self.answer_finish(request)
         return self._page(row, row + 1, [request.args["column"]], rev, _WHOLE)[0][0]
 
-    def answer_copy(self, request: Asked) -> dict[str, Any]:
+    def answer_copy(self, request: ViewRequest) -> dict[str, Any]:
         """Return a rectangle as TSV, or as a table of Markdown."""
         start, stop, columns = _rectangle(request.args, "copied")
         self.answer_finish(request)
@@ -152,7 +152,7 @@ class GridWidget(LiveWidget):
             lines += map(line, self._page(first, min(first + _COPY_STEP, stop), columns, longest=None))
         return {"text": "\n".join(lines), "cells": (stop - start) * len(columns)}
 
-    def answer_finish(self, request: Asked) -> None:
+    def answer_finish(self, request: ViewRequest) -> None:
         """Read all rows of a source that began with its first ones."""
         with controlled(request) as control:
             self._finish(request.report, control)
@@ -163,12 +163,12 @@ class GridWidget(LiveWidget):
             self._pager.finish(control, report)
             self._changed()
 
-    def answer_sort(self, request: Asked) -> None:
+    def answer_sort(self, request: ViewRequest) -> None:
         """Sort by columns, each with whether the greatest comes first; none gives the original order."""
         order = tuple((str(name), bool(down)) for name, down in request.args["order"])
         self._arrange(request, conditions=self._pager.arrangement.conditions, order=order)
 
-    def answer_filter(self, request: Asked) -> None:
+    def answer_filter(self, request: ViewRequest) -> None:
         """Add a condition, or take one or all away."""
         now, args = self._pager.arrangement, request.args
         conditions = list(now.conditions)
@@ -185,7 +185,7 @@ class GridWidget(LiveWidget):
         source, column = self._pager.source, args["column"]
         return condition_of(source.columns[column], source.types[column], args, self._pager.zone(column))
 
-    def _arrange(self, request: Asked, **changes: Any) -> None:
+    def _arrange(self, request: ViewRequest, **changes: Any) -> None:
         with controlled(request) as control:
             self._pager.finish(control, request.report)
             self._pager.arrange(Arrangement(**changes), control, request.report)
@@ -195,7 +195,7 @@ class GridWidget(LiveWidget):
         self.state = self._state(self._pager.version)
         self.save_again()
 
-    def answer_profile(self, request: Asked) -> dict[str, Any] | None:
+    def answer_profile(self, request: ViewRequest) -> dict[str, Any] | None:
         """Return what a column holds; `None` where the rows were arranged again meanwhile."""
         column, exact, rev = request.args["column"], request.args["exact"], request.args["rev"]
 
@@ -209,11 +209,11 @@ class GridWidget(LiveWidget):
         with controlled(request) as control:
             return profile(control)
 
-    def answer_part(self, request: Asked) -> str:
+    def answer_part(self, request: ViewRequest) -> str:
         """Return the text of a part of the widget that is used now."""
         return part_text(next(each for each in self.parts if each == request.args["name"]))
 
-    def answer_values(self, request: Asked) -> dict[str, Any] | None:
+    def answer_values(self, request: ViewRequest) -> dict[str, Any] | None:
         """Return a column's most frequent values, counts and shown texts; `None` where the rows were arranged again."""
         if request.args["rev"] != self._pager.version:
             return None
@@ -278,7 +278,7 @@ def _short(cell: Any) -> str:
 
 
 @contextlib.contextmanager
-def controlled(request: Asked) -> Iterator[QueryControl]:
+def controlled(request: ViewRequest) -> Iterator[QueryControl]:
     """Yield what ends a statement when nobody waits for the answer any more."""
     control = QueryControl()
     with request.interrupted_by(lambda: control.stop("stop")):
@@ -301,7 +301,7 @@ class _Samples:
         for control in running:
             control.stop("stop")
 
-    def run(self, request: Asked, profile: Callable[[QueryControl], T]) -> T:
+    def run(self, request: ViewRequest, profile: Callable[[QueryControl], T]) -> T:
         """Return what a profile returns, when it could run to its end.
 
         Raises

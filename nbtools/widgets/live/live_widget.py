@@ -38,7 +38,7 @@ from nbtools.errors import Cancelled, NbtoolsError, PermissionDenied, of_the_sys
 from nbtools.ground import aio
 from nbtools.kernels.interface import DISPLAY_ID
 from nbtools.texts import html_parts
-from nbtools.texts.shown import STREAMS, Shown, plain_form, read_text
+from nbtools.texts.shown import STREAMS, RunOutputs, plain_form, read_text
 from nbtools.widgets.live.lanes import Lane
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ def cell_and_run() -> tuple[Any, Any]:
     return parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id")
 
 
-class Asked:
+class ViewRequest:
     """One request of a view, as the method that answers it sees it.
 
     Parameters
@@ -229,13 +229,13 @@ class LiveWidget(anywidget.AnyWidget):
     looks: ClassVar[frozenset[str]] = frozenset()
     lanes: ClassVar[Mapping[str, str]] = {}
     _has_shown: ClassVar[bool] = False
-    _unanswered: ClassVar[set[Asked]] = set()
+    _unanswered: ClassVar[set[ViewRequest]] = set()
     title = traitlets.Unicode("").tag(sync=True)
     saved_as = traitlets.Unicode("").tag(sync=True)  # the output that a view takes the place of
     read_only = traitlets.Bool(False).tag(sync=True)  # what views draw; what they may do, only this side knows
 
     def __init__(self, **traits: Any) -> None:
-        self._requests: dict[str, Asked] = {}
+        self._requests: dict[str, ViewRequest] = {}
         self._lanes_open: dict[str, Lane] = {}
         self._texts: dict[str, GrowingText] = {}
         self._watched = threading.Event()
@@ -297,7 +297,7 @@ class LiveWidget(anywidget.AnyWidget):
             self._texts[name] = GrowingText(functools.partial(self._send_piece, name))
         return self._texts[name]
 
-    def output_into(self, name: str, outputs: Shown) -> Callable[..., None]:
+    def output_into(self, name: str, outputs: RunOutputs) -> Callable[..., None]:
         """Return what takes the output of a call, see `nbtools.contract.tool.Context.emit`, into a text and a list."""
 
         def show(kind: str, text: str = "", data: Any = None) -> None:
@@ -318,7 +318,7 @@ class LiveWidget(anywidget.AnyWidget):
 
         return show
 
-    def wait_for_call(self, request: Asked, calling: Coroutine[Any, Any, T], name: str) -> T:
+    def wait_for_call(self, request: ViewRequest, calling: Coroutine[Any, Any, T], name: str) -> T:
         """Wait for a call whose output goes to a text, which views show from now on; Stop cancels it."""
         self.tell("begins", text=name)
         running = asyncio.run_coroutine_threadsafe(calling, aio.loop())
@@ -347,7 +347,7 @@ class LiveWidget(anywidget.AnyWidget):
                 request.stop()
         elif kind == "ask":
             key, name = str(message.get("id")), str(message.get("name"))
-            request = Asked(name, message.get("given") or {}, functools.partial(self._report, key))
+            request = ViewRequest(name, message.get("given") or {}, functools.partial(self._report, key))
             self._requests[key] = request
             self._unanswered.add(request)
             lane = self._lanes_open.setdefault(self.lanes.get(name, "main"), Lane(f"nbtools-{type(self).__name__}"))
@@ -366,7 +366,7 @@ class LiveWidget(anywidget.AnyWidget):
     def _report(self, key: str, share: float) -> None:
         self.send({"t": "progress", "id": key, "share": share})
 
-    def _answer(self, key: str, request: Asked) -> None:
+    def _answer(self, key: str, request: ViewRequest) -> None:
         reply: dict[str, Any] = {"t": "reply", "id": key}
         try:
             request.check()

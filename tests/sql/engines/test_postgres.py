@@ -11,7 +11,7 @@ import pytest
 from nbtools.errors import CallTimeout, Cancelled, NbtoolsError, SqlFailed, SqlInvalid, SqlNotAllowed
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.postgres import PostgresEngine
-from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import EngineAnswer, QueryControl, QueryRequest
 
 pytestmark = pytest.mark.processes
 
@@ -22,7 +22,7 @@ def engine(postgres_url: str) -> Iterator[PostgresEngine]:
         yield opened
 
 
-def run(engine: PostgresEngine, sql: str, **more: Any) -> Fetched:
+def run(engine: PostgresEngine, sql: str, **more: Any) -> EngineAnswer:
     return engine.run(QueryRequest(sql=sql, **more), QueryControl())
 
 

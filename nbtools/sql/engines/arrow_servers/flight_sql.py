@@ -32,7 +32,7 @@ from nbtools.ground.lazy import has, need
 from nbtools.sql.engines.fetch import read_arrow
 from nbtools.sql.engines.protocol import (
     CatalogTable,
-    Fetched,
+    EngineAnswer,
     QueriesAlone,
     QueryControl,
     QueryRequest,
@@ -138,7 +138,7 @@ class ArrowServerEngine(QueriesAlone):
                 with contextlib.suppress(manager.Error):
                     connection.close()
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> EngineAnswer:
         """Run one judged statement and read its rows up to the caps."""
         text, values = request.sql, request.parameters
         if values and self.dialect not in _NUMBERED:
@@ -155,7 +155,7 @@ class ArrowServerEngine(QueriesAlone):
                 # What is still to come is not waited for.
                 cursor.adbc_cancel()
         types = tuple(str(field.type) for field in reader.schema)
-        return Fetched(columns=tuple(reader.schema.names), types=types, rows=ArrowRows(rows), cut_by=cut)
+        return EngineAnswer(columns=tuple(reader.schema.names), types=types, rows=ArrowRows(rows), cut_by=cut)
 
     def catalog(self) -> list[CatalogTable]:
         """Return the tables and views of the database's information schema, with their columns."""

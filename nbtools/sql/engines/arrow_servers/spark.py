@@ -39,7 +39,7 @@ from nbtools.sql.engines.fetch import read_arrow
 from nbtools.sql.engines.protocol import (
     CatalogColumn,
     CatalogTable,
-    Fetched,
+    EngineAnswer,
     QueriesAlone,
     QueryControl,
     QueryRequest,
@@ -140,7 +140,7 @@ class SparkEngine(QueriesAlone):
         client.set_retry_policies([])
         return client
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> EngineAnswer:
         """Run one judged statement and read its rows up to the caps."""
         client = self._open()
         if "\\" in request.sql and request.sql != self.backslash_probe:
@@ -162,7 +162,7 @@ class SparkEngine(QueriesAlone):
             finally:
                 client.remove_tag(tag)
         types = tuple(field.dataType.simpleString() for field in schema.fields)
-        return Fetched(columns=tuple(schema.names), types=types, rows=ArrowRows(rows), cut_by=cut)
+        return EngineAnswer(columns=tuple(schema.names), types=types, rows=ArrowRows(rows), cut_by=cut)
 
     def _check_backslash(self, control: QueryControl) -> None:
         probe = self.run(QueryRequest(sql=self.backslash_probe), control).rows.to_lists()

@@ -38,8 +38,8 @@ from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.protocol import (
     GRACE_S,
     CatalogTable,
+    EngineAnswer,
     EngineOptions,
-    Fetched,
     QueryControl,
     QueryRequest,
     catalog_query,
@@ -226,7 +226,7 @@ class DuckDBEngine:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> EngineAnswer:
         """Run one judged statement and read its rows up to the caps."""
         with (
             self._map_errors(request.sql, control),

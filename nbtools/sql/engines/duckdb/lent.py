@@ -9,7 +9,7 @@ from typing import Any
 from nbtools.errors import InvalidArguments
 from nbtools.ground.lazy import duckdb
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest, catalog_query
+from nbtools.sql.engines.protocol import EngineAnswer, QueryControl, QueryRequest, catalog_query
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 
@@ -52,7 +52,7 @@ class LentDuckDB(DuckDBEngine):
             cursor.execute(order)
         return cursor
 
-    def run(self, request: QueryRequest, control: QueryControl) -> Fetched:
+    def run(self, request: QueryRequest, control: QueryControl) -> EngineAnswer:
         """Run one judged statement and read its rows up to the caps."""
         try:
             return super().run(request, control)

@@ -11,7 +11,7 @@ from nbtools.ground.lazy import duckdb, has
 from nbtools.sql.engines.duckdb.tuples import BATCH, ZONED, read_plain
 from nbtools.sql.engines.errors import from_duckdb
 from nbtools.sql.engines.fetch import read_arrow
-from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import EngineAnswer, QueryControl, QueryRequest
 from nbtools.sql.results.engine_copy import query_around
 from nbtools.sql.results.rows import ArrowRows, PythonRows, types_note
 from nbtools.sql.results.texts import documents_in
@@ -46,20 +46,20 @@ def parse_single(cursor: Any, sql: str) -> Any:
     return statement
 
 
-def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryControl) -> Fetched:
+def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryControl) -> EngineAnswer:
     """Run the statement, if it changes nothing, and read its rows up to the caps."""
     values = request.parameters
     names, types = _bind(cursor, statement, values)
     control.check()
     if request.only_types:  # to run it would look into files that tell their types once more
-        return Fetched(columns=names, types=types, rows=PythonRows(names, ()))
+        return EngineAnswer(columns=names, types=types, rows=PythonRows(names, ()))
     is_query = statement.type.name in _COPIED
     copy = request.copy if is_query and "UNKNOWN" not in types else None
     if copy is not None and copy.path is not None and request.max_rows is None:
         # What is run is our own COPY of the very text that was judged and bound.
         copied = cursor.execute(copy.statement(statement.query, names, types), values)
         copy.rows = int(copied.fetchone()[0])
-        return Fetched(columns=names, types=types, rows=PythonRows(names, ()))
+        return EngineAnswer(columns=names, types=types, rows=PythonRows(names, ()))
     kinds = tuple(_TEXTS.sub("VARCHAR", kind) for kind in types) if is_query else types
     pairs = zip(kinds, types, strict=True)
     cells = [f"CAST(c{at} AS {kind})" if kind != own else f"c{at}" for at, (kind, own) in enumerate(pairs)]
@@ -85,7 +85,7 @@ def read(cursor: Any, statement: Any, request: QueryRequest, control: QueryContr
     if "UNKNOWN" in types:
         # A dynamic PIVOT knows its columns only once it has run.
         names, types = tuple(table.schema.names), tuple(str(kind).upper() for kind in table.schema.types)
-    return Fetched(columns=names, types=types, rows=ArrowRows(table), cut_by=cut)
+    return EngineAnswer(columns=names, types=types, rows=ArrowRows(table), cut_by=cut)
 
 
 def _bind(cursor: Any, statement: Any, values: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from nbtools.sql.engines.fetch import read_tuples
-from nbtools.sql.engines.protocol import Fetched, QueryControl, QueryRequest
+from nbtools.sql.engines.protocol import EngineAnswer, QueryControl, QueryRequest
 from nbtools.sql.results.engine_copy import query_around
 from nbtools.sql.results.moments import from_text
 from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
@@ -59,7 +59,7 @@ def read_plain(
     types: Sequence[str],
     *,
     is_query: bool,
-) -> Fetched:
+) -> EngineAnswer:
     """Run a bound statement and fetch its rows; moments are exact where it is a query, which can stand in another."""
     casts = {at: cast for at, kind in enumerate(types) if (cast := _as_text(kind)) is not None} if is_query else {}
     if casts:
@@ -85,7 +85,7 @@ def read_plain(
         control,
         [_DTYPES.get(kind, DECIMAL if kind.startswith("DECIMAL") else None) for kind in types],
     )
-    return Fetched(columns=tuple(names), types=tuple(types), rows=rows, cut_by=cut)
+    return EngineAnswer(columns=tuple(names), types=tuple(types), rows=rows, cut_by=cut)
 
 
 # -- moments as text -------------------------------------------------------------------------------------------------

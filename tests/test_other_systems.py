@@ -51,7 +51,7 @@ with Workbench(home=sys.argv[1], allowed_paths=[sys.argv[2]], memory_url=":memor
 """
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_where_there_is_no_proc_and_no_fork_server_scripts_run_and_the_doctor_says_what_does_not_hold(
     tmp_path: Path,
 ) -> None:
@@ -99,7 +99,7 @@ with Workbench(home=sys.argv[1], allowed_paths=[sys.argv[2]]) as wb:
 """
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_without_unix_sockets_and_forks_memory_and_sql_work_and_scripts_say_what_they_need(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_UNIX)
     command = [sys.executable, "-c", USES, str(tmp_path / "home"), str(tmp_path)]

@@ -186,6 +186,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_what_a_killed_run_found_is_sent_by_the_process_that_goes_on(tmp_path: Path) -> None:
     turns = [

@@ -34,6 +34,7 @@ def test_a_notebook_that_does_not_end_says_why(cell: str, kind: type[Exception],
     assert nbformat.read(tmp_path / "b.ipynb", as_version=4).cells[0].execution_count == 1
 
 
+@pytest.mark.slow
 def test_stopping_the_demo_ends_it_in_one_line(stop_command: Callable[..., Any]) -> None:
     stopped = stop_command("demo", "--out", "out", at="%explore")
     lines = [line for line in stopped.err.splitlines() if not line.startswith("[")]

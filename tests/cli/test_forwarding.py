@@ -270,6 +270,7 @@ def test_thirty_callers_at_once_are_all_served(served: Served) -> None:
     assert [json.loads(out)["data"]["value"] for _, out, _ in done] == [number * 7 for number in range(30)]
 
 
+@pytest.mark.slow
 def test_one_that_does_not_answer_in_time_never_runs_what_its_caller_then_runs(served: Served) -> None:
     server = served.server
     server.suspend()
@@ -283,6 +284,7 @@ def test_one_that_does_not_answer_in_time_never_runs_what_its_caller_then_runs(s
 
 
 # The last of this file: the process that the tests share ends by it.
+@pytest.mark.slow
 def test_where_its_socket_was_removed_commands_run_without_it(served: Served) -> None:
     assert served.run(*ONE)[0] == 0
     process = served.server

@@ -334,6 +334,7 @@ def test_a_notebook_runs_as_a_workflow_does(nbtools: Callable[..., Any], tmp_pat
     assert (onto.code, "itself would be replaced" in onto.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_stopping_a_notebook_ends_it_without_a_traceback(tmp_path: Path, stop_command: Callable[..., Any]) -> None:
     _notebook(tmp_path / "a.ipynb", "n = 1", "print('in it', flush=True)\nimport time\ntime.sleep(60)")
     stopped = stop_command("run", "a.ipynb", at="[ 2/2]")

@@ -66,7 +66,7 @@ def scheduler() -> Iterator[str]:
         yield cluster.scheduler_address.replace("tcp://", "dask://")
 
 
-@pytest.fixture(params=["local", "dask"])
+@pytest.fixture(params=["local", pytest.param("dask", marks=pytest.mark.slow)])
 def executor(request: pytest.FixtureRequest) -> str:
     return "local" if request.param == "local" else request.getfixturevalue("scheduler")
 
@@ -269,6 +269,7 @@ def test_a_cluster_that_is_not_there_is_told_and_the_run_can_be_resumed(wb: Work
         wb.workflows.run(text, executor="spark")
 
 
+@pytest.mark.slow
 def test_a_node_gets_a_worker_that_has_what_it_needs(wb: Workbench) -> None:
     distributed = pytest.importorskip("distributed")
     text = HEAD + 'nodes:\n  - {id: a, code: "1 + 1", idempotent: true, resources: {GPU: 1}}\n'

@@ -186,7 +186,7 @@ def test_what_scripts_need_is_imported_while_the_loop_is_idle_and_the_extension_
             sys.modules.pop(name, None)
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variable", "file", "is_ahead"), [("30", "", True), ("0s", "", False), (None, "kernel_warm = 0", False)]
 )

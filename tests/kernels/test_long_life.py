@@ -56,6 +56,7 @@ def test_kernels_go_on_when_the_folder_for_temporary_files_is_cleaned(cleaned: P
     assert not list(cleaned.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.own_zygote
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels are forked on Linux")
 def test_the_forking_process_of_an_idle_notebook_sleeps() -> None:

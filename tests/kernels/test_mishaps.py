@@ -178,6 +178,7 @@ while True: pass
     assert (done.status, done.stdout, done.stderr) == ("timeout", "so far\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_an_interrupt_that_comes_before_the_code_ends_its_run(kernels: Kernels) -> None:
     struck = "import os, signal\n"

@@ -59,6 +59,7 @@ MANNERS = {
 }
 
 
+@pytest.mark.slow
 def test_a_server_is_gone_after_its_connection_however_it_behaves(tmp_path):
     servers = {}
     for name, manners in MANNERS.items():

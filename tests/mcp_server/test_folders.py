@@ -43,6 +43,7 @@ def asked(entry: dict, *calls: tuple[str, dict]) -> list:
     return aio.run(run(), timeout=90)
 
 
+@pytest.mark.slow
 def test_a_printed_configuration_pins_folder_and_settings(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("mine")
     (tmp_path / "home").mkdir()
@@ -67,7 +68,8 @@ def test_a_printed_configuration_pins_folder_and_settings(tmp_path: Path) -> Non
     assert not asked_by_sql.is_error
 
 
-@pytest.mark.parametrize("place", [pytest.param("/", marks=pytest.mark.slow), "home"])
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["/", "home"])
 def test_a_server_that_is_started_in_a_wide_folder_opens_nothing(place: str, tmp_path: Path) -> None:
     home = tmp_path / "me"
     home.mkdir()

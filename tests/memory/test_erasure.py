@@ -181,6 +181,7 @@ def test_a_forget_is_made_once_over_a_kill(open_shared, path):
     assert memory["secret"] == "another one"
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_whoever_is_killed_while_forgetting_leaves_it_to_the_next(path):
     """Kills fall at any moment of a forget; whatever was begun is finished when the file is opened again."""

@@ -59,6 +59,7 @@ def test_a_second_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
         aio.run(start_with_retry(starter(tmp_path, DEAD, DEAD), timeout=20, what="starts kernels"))
 
 
+@pytest.mark.slow
 def test_one_that_was_given_up_leaves_its_folder_to_an_owner_that_lives() -> None:
     owner = RuntimeDir()
 

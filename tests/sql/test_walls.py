@@ -75,7 +75,7 @@ print(codes)
 """
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a process forks")
 def test_a_process_that_forks_while_an_engine_opens_has_engines_in_its_child() -> None:
     command = [sys.executable, "-W", "ignore", "-c", OPENED_IN_FORKS]

@@ -334,6 +334,7 @@ def _threads() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted by Linux")
 def test_many_explorers_take_the_threads_and_memory_of_a_few(own: Any) -> None:
     def explore(files: Sequence[str]) -> list[Any]:

@@ -96,7 +96,7 @@ def test_what_looks_still_works(bench: Workbench, front_end: Any) -> None:
     assert view.widget.state["columns"][0]["name"] == "b"
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_a_notebook_that_runs_with_nobody_before_it_makes_widgets_that_only_look(tmp_path: Path) -> None:
     """As a server of pages runs it; whoever made the page may say otherwise."""
     cells = [

@@ -80,6 +80,7 @@ def test_a_copy_takes_another_name_unless_that_is_taken(kernels: Kernels) -> Non
     assert a.run("x").text() == "41\n"
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_a_session_that_does_much_before_a_fork_is_copied_by_two_forks(kernels: Kernels) -> None:
     a = kernels.session("a")
@@ -100,6 +101,7 @@ def test_a_copy_is_stopped_limited_and_told_of_as_any_kernel(kernels: Kernels) -
     assert a.run("print('alive')").stdout == "alive\n"
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_a_copy_that_takes_too_much_memory_is_ended_and_its_original_not() -> None:
     with Kernels("forked", spares=0, preloads=(), memory_bytes=2 << 30) as kernels:
@@ -306,6 +308,7 @@ def test_undo_takes_back_the_end_of_a_kernel_and_what_a_run_has_started(kernels:
     assert wait_until(lambda: not Path(f"/proc/{child}").exists())
 
 
+@pytest.mark.slow
 @pytest.mark.races
 @pytest.mark.own_zygote
 def test_the_oldest_states_go_where_memory_is_short_and_this_is_said() -> None:

@@ -101,6 +101,7 @@ def test_nbclient_runs_a_notebook_on_it(tmp_path: Path) -> None:
     assert outputs[1]["data"] == {"text/plain": "21"}
 
 
+@pytest.mark.slow
 def test_a_forked_kernel_is_like_the_users_ordinary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules beside the notebook, profile, configuration and start-up files, and how frames are printed."""
     nbformat = pytest.importorskip("nbformat")
@@ -169,6 +170,7 @@ SUITE: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_the_public_kernel_suite_passes() -> None:
     # Made here, because pytest would collect a class of this kind once more by itself.
     suite = type("ForkedKernelTests", (jupyter_kernel_test.KernelTests,), SUITE)

@@ -273,6 +273,7 @@ def test_the_death_of_an_owner_ends_its_kernels_and_no_others(shared: Callable[.
     assert lives.result()["stdout"] == "done\n"
 
 
+@pytest.mark.slow
 def test_its_own_death_ends_no_script_and_the_next_owner_starts_another_as_for_one_without_its_socket(
     owner: Callable[..., Owner], home: Path, tmp_path: Path
 ) -> None:
@@ -337,6 +338,7 @@ def test_who_has_less_memory_than_the_libraries_take_is_not_served(shared: Calla
     assert (done["status"], done["stdout"], done["warm"]) == ("ok", f"{size}\n", None)
 
 
+@pytest.mark.slow
 def test_it_leaves_when_nobody_uses_it_and_who_is_refused_does_not_keep_it(
     owner: Callable[..., Owner], home: Path
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_clear_refuses_no_writer(memory):
     assert all(done[place] for place in range(len(tasks)))
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_a_restart_costs_clients_no_more_than_the_restart(postgres_server):
     with open_memory(postgres_server.url, agent_id="a") as memory:
@@ -174,6 +175,7 @@ def test_a_restart_costs_clients_no_more_than_the_restart(postgres_server):
         assert {name: memory[name] for name in counts} == counts
 
 
+@pytest.mark.slow
 def test_a_commit_without_an_answer_is_told_as_such(postgres_server):
     url = postgres_server.url
     with open_memory(url, agent_id="a", timeout=3) as memory, ThreadPoolExecutor(1) as pool:

@@ -153,7 +153,7 @@ def test_faults_say_what_was_wrong(shop: SqlSession, spark_url: str) -> None:
         assert "hidden" not in str(caught.value.to_dict())
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_a_program_without_a_file_of_its_own_asks_spark_too(spark_url: str) -> None:
     ask = f"SqlSession().query('select 1 as a', connection='{spark_url}').to_rows()"
     program = f"from nbtools.sql import SqlSession; print({ask})"

@@ -134,6 +134,7 @@ def test_every_spelling_of_a_url_shares_one_worker(session: SqlSession, shop: Pa
     assert len(set(workers()) - before) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_workers_of_many_files_are_bounded(tmp_path: Path) -> None:
     for number in range(10):

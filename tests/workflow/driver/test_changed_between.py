@@ -61,6 +61,7 @@ def test_code_with_an_effect_is_done_again_only_where_it_changed_and_somebody_sa
     assert Path("log").read_text() == "q\n"
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_of_two_processes_that_resume_a_run_one_does_it_and_the_other_says_so(tmp_path, folder, monkeypatch):
     home = tmp_path / "home"

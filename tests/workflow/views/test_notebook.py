@@ -120,7 +120,7 @@ outputs:
     }
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_files_and_attempts_are_repeated(wb, folder, repeat, book) -> None:
     """A cell tries as often as the run did, and gives up at once what no attempt can mend."""
     run = wb.workflows.run(

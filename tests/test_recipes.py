@@ -12,9 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args, get_type_hints
-
-import pytest
+from typing import Any, get_args
 
 import nbtools.jupyter.magics
 import nbtools.memory
@@ -24,8 +22,7 @@ import nbtools.widgets
 from nbtools.contract.registry import Registry
 from nbtools.jupyter.catalogue import CATALOGUE
 from nbtools.jupyter.magic import Magic
-from nbtools.kernels.languages import LANGUAGES
-from nbtools.kernels.programs.interpreter import Interpreter
+from nbtools.kernels.languages import LANGUAGES, Family
 from nbtools.memory.repository import Repository
 from nbtools.sql.engines.protocol import SqlEngine
 from nbtools.sql.pages.header_profile import ColumnFacts
@@ -33,6 +30,7 @@ from nbtools.sql.verdict.policy import DIALECTS
 from nbtools.toolbox import STANDARD
 from nbtools.widgets.live.live_widget import LiveWidget
 from tests.source_tree import parsed, read
+from tests.toolbox.test_shelf import SHELF
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -94,6 +92,7 @@ def test_each_tool_says_its_effects_and_what_it_destroys_and_has_tests_of_its_ow
             f"{name} may destroy: give it consequences_of"
         )
         assert re.search(rf"\b{name}\b", tests), f"no test in tests/toolbox calls {name}"
+        assert name in SHELF, f"add a row for {name} to SHELF in tests/toolbox/test_shelf.py"
 
 
 def test_each_magic_is_in_the_catalogue_is_tested_and_is_in_the_manual() -> None:
@@ -110,6 +109,19 @@ def test_each_magic_is_in_the_catalogue_is_tested_and_is_in_the_manual() -> None
         word = re.compile(rf"(?:%|line_magic\(['\"])(?:{'|'.join(entry.names)})\b")
         assert word.search(tests), f"no test in tests/jupyter uses %{entry.name}"
         assert word.search(manual), f"no notebook of the manual shows %{entry.name}"
+        examples = (ROOT / "nbtools/jupyter/pages/examples.toml").read_text(encoding="utf-8")
+        assert f"\n{entry.name} = " in examples, f"nbtools/jupyter/pages/examples.toml has no example of %{entry.name}"
+
+
+def test_no_function_of_a_magic_is_long() -> None:
+    long = [
+        f"{source.place}:{node.lineno}: {node.name}"
+        for source in read(ROOT / "nbtools").values()
+        if source.place.startswith("nbtools/jupyter/magics/")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (node.end_lineno or 0) - node.lineno >= 40
+    ]
+    assert not long, f"move logic below the magics: {long}"
 
 
 # Engines that no conformance case opens, and the tests that do: their servers take long to start, or are not real ones.
@@ -132,7 +144,7 @@ def test_each_reviewed_dialect_of_an_engine_can_be_asked() -> None:
     """What was reviewed for a dialect without a name among `DIALECTS` is never read."""
     files = {path.stem for path in (ROOT / "nbtools/sql/verdict/reviewed").glob("*.toml")}
     unread = files - {*DIALECTS, "duckdb_tree", "inquiries", "sqlglot"}
-    assert not unread, f"enter {unread} in DIALECTS of nbtools/sql/verdict/policy.py and in dialects/rules.py"
+    assert not unread, f"enter {unread} in DIALECTS of nbtools/sql/verdict/policy.py"
 
 
 def test_each_memory_backend_passes_the_suite_of_repositories() -> None:
@@ -154,13 +166,14 @@ def test_each_language_has_a_script_that_is_run_and_is_told_to_people() -> None:
     for language in LANGUAGES.values():
         words = "|".join(map(re.escape, (language.title, language.name, *language.aliases)))
         assert re.search(rf"\b(?:{words})\b", readme + manual), f"neither README nor manual names {language.title}"
+        options = (ROOT / "nbtools/jupyter/magics/scripts.options.toml").read_text(encoding="utf-8")
+        assert re.search(rf"language = .*\b{language.name}\b", options), f"%%code -h leaves out {language.name}"
 
 
 def test_each_family_of_languages_is_one_that_an_interpreter_knows() -> None:
-    families = get_args(get_type_hints(Interpreter)["family"])
-    unknown = {language.family for language in LANGUAGES.values()} - {None, *families}
+    unknown = {language.family for language in LANGUAGES.values()} - {None, *get_args(Family)}
     assert not unknown, (
-        f"a driver for {unknown} belongs in nbtools/kernels/programs, and its name in Interpreter.family"
+        f"add a driver for {unknown} to nbtools/kernels/programs/drivers, and it to Family in kernels/languages.py"
     )
 
 
@@ -171,8 +184,13 @@ def test_what_a_profile_holds_is_what_a_page_reads_and_shows() -> None:
     fields = {field.name for field in dataclasses.fields(ColumnFacts)}
     assert properties == fields, "ColumnFacts and the type Facts of grid/state.js differ"
     pages = texts_of("nbtools/widgets/static", "profiles.js") + texts_of("nbtools/widgets/static", "summary.js")
-    unused = [name for name in sorted(fields) if not re.search(rf"\bfacts\.{name}\b|\b{name}\b[^=;]*}} = facts", pages)]
+    # A fact is read by its name, or taken out of all of them, also in a list of parameters.
+    reads = r"\bfacts\.{0}\b|\b{0}\b[^=;]*}} = facts|\(\{{[^}}=]*\b{0}\b[^}}=]*\}}\) =>"
+    unused = [name for name in sorted(fields) if not re.search(reads.format(name), pages)]
     assert not unused, f"profiles.js and summary.js show nothing of {unused}"
+    empty = re.search(r"const NOTHING = \{(.*?)\};", pages, re.DOTALL)
+    assert empty is not None
+    assert set(re.findall(r"(\w+):", empty[1])) == fields, "give each fact a value in NOTHING of profiles.js"
     tested = (ROOT / "tests/widgets/static/profiles.test.js").read_text(encoding="utf-8")
     assert all(f"  {name}:" in tested for name in fields), "profiles.test.js leaves a fact out"
 
@@ -182,15 +200,21 @@ def widgets() -> list[Any]:
     return sorted(found, key=lambda one: one.__name__)
 
 
-@pytest.mark.parametrize("widget", widgets(), ids=lambda one: one.__name__)
-def test_each_widget_has_forms_without_scripts_and_says_what_only_looks(widget: Any) -> None:
-    assert widget.plain_text is not LiveWidget.plain_text, "override plain_text: a terminal shows it"
-    assert widget.plain_html is not LiveWidget.plain_html, "override plain_html: a saved page shows it"
-    answers = {name.removeprefix("answer_") for name in dir(widget) if name.startswith("answer_")}
-    assert widget.looks <= answers, f"{widget.looks - answers} are requests that it does not answer"
-    assert set(widget.lanes) <= answers, f"{set(widget.lanes) - answers} have lanes, and no answer"
-    named = [path for path in (ROOT / "tests").rglob("*.py") if widget.__name__ in path.read_text(encoding="utf-8")]
-    assert named, f"no test names {widget.__name__}"
+def test_each_widget_has_forms_without_scripts_and_says_what_only_looks() -> None:
+    # All are looked at here and not when tests are collected: a widget without its module cannot be imported.
+    tests = texts_of("tests/widgets", "*.py") + texts_of("tests/jupyter", "test_widget_magics.py")
+    for widget in widgets():
+        name = widget.__name__
+        assert widget.plain_text is not LiveWidget.plain_text, f"override {name}.plain_text: a terminal shows it"
+        assert widget.plain_html is not LiveWidget.plain_html, f"override {name}.plain_html: a saved page shows it"
+        answers = {name.removeprefix("answer_") for name in dir(widget) if name.startswith("answer_")}
+        assert widget.looks <= answers, f"{widget.looks - answers} are requests that {name} does not answer"
+        assert set(widget.lanes) <= answers, f"{set(widget.lanes) - answers} of {name} have lanes, and no answer"
+        file = f"test_{widget.__module__.rpartition('.')[2]}.py"
+        is_named = re.search(rf"(?<!collections\.)\b{name}\b", tests) is not None
+        assert is_named or (ROOT / "tests/widgets" / file).is_file(), (
+            f"neither tests/widgets nor test_widget_magics.py names {name}"
+        )
 
 
 def test_this_file_has_a_test_for_each_recipe() -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from nbtools.errors import LanguageUnavailable, nearest
+
+Family: TypeAlias = Literal["shell", "node", "powershell"]
+"""How a program gets its code: languages of one family share a driver."""
 
 KERNEL = "kernel:"
 """What stands before the name of an installed Jupyter kernel."""
@@ -44,7 +47,7 @@ class Language:
 
     name: str
     aliases: tuple[str, ...] = ()
-    family: Literal["shell", "node", "powershell"] | None = None
+    family: Family | None = None
     programs: tuple[str, ...] = ()
     title: str
     remedy: str = ""

@@ -15,8 +15,6 @@ from nbtools.memory.repository import Repository
 from nbtools.memory.store import AgentMemory, Embed
 from nbtools.texts.units import parse_seconds
 
-_SCHEMES = ("duckdb", "postgres", "postgresql")
-
 
 def open_memory(
     url: str | os.PathLike[str] = ":memory:",
@@ -124,14 +122,22 @@ def open_repository(
         return DuckDBRepository(None, history=history)
     if not colon:
         return _open_file(text, embedded, history, idle_exit, timeout)
-    if scheme == "duckdb":
-        # Three slashes are followed by an absolute path, as the name of a file on this machine.
-        return _open_file(rest if rest[:2] != "/~" else rest[1:], embedded, history, idle_exit, timeout)
-    if scheme in ("postgresql", "postgres"):
+
+    def postgres() -> Repository:
         from nbtools.memory.postgres.repository import PostgresRepository
 
         return PostgresRepository(text, history=history, timeout=timeout)
-    close = nearest(scheme, _SCHEMES)
+
+    # Three slashes are followed by an absolute path, as the name of a file on this machine.
+    path = rest if rest[:2] != "/~" else rest[1:]
+    openers: dict[str, Callable[[], Repository]] = {
+        "duckdb": lambda: _open_file(path, embedded, history, idle_exit, timeout),
+        "postgresql": postgres,
+        "postgres": postgres,
+    }
+    if scheme in openers:
+        return openers[scheme]()
+    close = nearest(scheme, openers)
     raise ConfigInvalid(
         f"The memory URL has the unknown scheme {scheme!r}.",
         hint=f"did you mean {close}://…?" if close else "use duckdb:///path/m.duckdb, postgresql://… or :memory:",

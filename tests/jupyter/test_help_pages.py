@@ -56,7 +56,8 @@ def test_the_examples_of_settings_are_a_file_that_is_read(tmp_path: Path) -> Non
 
 def test_each_magic_tool_and_command_has_an_example_that_parses() -> None:
     examples = tomllib.loads((FOLDER / "examples.toml").read_text(encoding="utf-8"))
-    assert set(examples) == {entry.name for entry in CATALOGUE} | set(COMMANDS)
+    topics = {entry.name for entry in CATALOGUE} | set(COMMANDS)
+    assert set(examples) == topics, "each magic and command has an example in nbtools/jupyter/pages/examples.toml"
     for topic, lines in examples.items():
         for line in lines:
             if line.startswith(("%", "nbtools ")):

@@ -127,6 +127,12 @@ def test_an_unknown_subcommand_gets_the_nearest_offered(notebook) -> None:
     assert "%nbtools doctor" in cell.lines[-1]
 
 
+def test_a_word_too_many_is_answered_with_quotes(notebook) -> None:
+    cell = notebook.run("%nbtools trust a b")
+    assert isinstance(cell.error, InvalidArguments)
+    assert "Put a text with spaces in quotes." in cell.error.hint
+
+
 @pytest.mark.processes
 def test_the_notebook_serves_its_tools_over_mcp(notebook) -> None:
     pytest.importorskip("mcp")

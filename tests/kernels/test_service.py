@@ -379,7 +379,7 @@ def test_stop_returns_the_partial_output(kernels: Kernels) -> None:
     async def work() -> Execution:
         begun = asyncio.Event()
         script = "print('begun\\n', end='', flush=True)\nwhile True: pass"
-        task = asyncio.ensure_future(kernels.arun(script, on_output=lambda _: begun.set()))
+        task = asyncio.ensure_future(kernels.arun(script, timeout=30, on_output=lambda _: begun.set()))
         await asyncio.wait_for(begun.wait(), 60)
         task.cancel()
         return await task
@@ -394,7 +394,9 @@ def test_stop_works_from_another_loop_too(kernels: Kernels) -> None:
         here = asyncio.get_running_loop()
         begun = asyncio.Event()
         script = "print('begun\\n', end='', flush=True)\nwhile True: pass"
-        task = asyncio.ensure_future(kernels.arun(script, on_output=lambda _: here.call_soon_threadsafe(begun.set)))
+        # A stop that does not reach the kernel ends as "timeout".
+        run = kernels.arun(script, timeout=30, on_output=lambda _: here.call_soon_threadsafe(begun.set))
+        task = asyncio.ensure_future(run)
         await asyncio.wait_for(begun.wait(), 60)
         task.cancel()
         return await task
@@ -411,7 +413,7 @@ def test_control_c_hands_over_the_partial_output(kernels: Kernels) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     with pytest.raises(Interrupted) as caught:
-        kernels.run("print('begun\\n', end='', flush=True)\nwhile True: pass", on_output=press)
+        kernels.run("print('begun\\n', end='', flush=True)\nwhile True: pass", timeout=30, on_output=press)
     assert (caught.value.value.status, caught.value.value.stdout) == ("stopped", "begun\n")
 
 

@@ -14,6 +14,7 @@ from nbtools.contract.tool import ToolCall, tool_of
 from nbtools.ground import aio
 from nbtools.ground.paths import Roots
 from nbtools.kernels import Kernels
+from nbtools.kernels.languages import LANGUAGES
 from nbtools.memory import AgentMemory, open_memory
 from nbtools.toolbox import SandboxPolicy
 from nbtools.toolbox.scripts.script_tools import TOOLS, code_execute
@@ -551,7 +552,7 @@ def test_an_exception_that_quotes_a_frame_is_told_in_short(call):
 
 def test_the_languages_of_code_are_listed_in_its_schema():
     language = tool_of(code_execute).schema["properties"]["language"]
-    assert language["enum"] == ["python", "bash", "shell", "node", "powershell"]
+    assert language["enum"] == list(LANGUAGES)
     assert language["default"] in language["enum"]
 
 

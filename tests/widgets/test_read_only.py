@@ -13,6 +13,8 @@ import pandas as pd
 import pytest
 from nbclient import NotebookClient
 
+import nbtools
+import nbtools.assembly.shared
 from nbtools import Workbench
 from nbtools.contract.approval.approval_request import ApprovalRequest
 from nbtools.contract.prepared import prepare
@@ -44,6 +46,14 @@ def _card(bench: Workbench) -> LiveWidget:
     asked = aio.run(prepare(bench.executor.tools()["file_delete"], call, bench.door.services))
     request = aio.run(ApprovalRequest.of(asked, bench.door.services, "by default"))
     return ApprovalCard(Proposal.of_request(request)).hold(read_only=True)
+
+
+def test_explore_of_the_package_takes_what_the_workbench_takes(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    monkeypatch.setattr(nbtools.assembly.shared, "shared", lambda: bench)
+    assert nbtools.explore(_file(bench), read_only=True).read_only
 
 
 WIDGETS = {

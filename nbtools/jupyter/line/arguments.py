@@ -244,9 +244,10 @@ class MagicParser(argparse.ArgumentParser):
         close = nearest(name, self.option_names()) if first.startswith("-") else None
         here = hint_for(name, f"{self.prog.lstrip('%')} ") or hint_for(name)
         what = "option" if first.startswith("-") else "argument"
+        quotes = "Put a text with spaces in quotes. " if what == "argument" and self._get_positional_actions() else ""
         raise InvalidArguments(
             f"{what} {first!r} is unknown here.",
-            hint=here or (f"Did you mean {close}?" if close else self.short_usage()),
+            hint=here or (f"Did you mean {close}?" if close else quotes + self.short_usage()),
             tried=f"reading {self.prog}",
         )
 

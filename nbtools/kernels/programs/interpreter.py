@@ -16,11 +16,11 @@ import os
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nbtools.errors import LanguageUnavailable
 from nbtools.kernels.interface import RunContext
-from nbtools.kernels.languages import language_named
+from nbtools.kernels.languages import Family, language_named
 
 # Scripts use lower descriptors, and a plain shell knows no higher ones.
 REQUESTS = 8
@@ -60,7 +60,7 @@ def find(language: str) -> Interpreter:
 class Interpreter:
     """A program and how to talk to it."""
 
-    family: Literal["shell", "node", "powershell"]
+    family: Family
     program: str
 
     @property

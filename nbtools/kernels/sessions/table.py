@@ -124,7 +124,7 @@ class Sessions:
         if session is None:
             raise InvalidArguments(
                 f"There is no session {name!r}.",
-                hint=did_you_mean(name, self._by_name, "%kernels lists the sessions."),
+                hint=did_you_mean(name, self._by_name, "%kernels in a notebook, kernels.list() in Python list them."),
             )
         return session
 

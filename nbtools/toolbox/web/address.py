@@ -357,7 +357,7 @@ def _refusal(host: str, address: str, reason: str | None) -> PermissionDenied:
             hint="It may give away the credentials of this machine; allow_private does not open it.",
         )
     return PermissionDenied(
-        f"{host} resolves to {address}, which is not a public address ({reason}).",
+        f"{host}{'' if host == address else f' resolves to {address}, which'} is not a public address ({reason}).",
         hint="Allow it with allow_private (NBTOOLS_ALLOW_PRIVATE=1, or --allow-private) if that is meant.",
     )
 

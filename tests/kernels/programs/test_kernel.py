@@ -77,6 +77,7 @@ def test_a_script_answers_with_its_output_and_exit_code(run, spelling):
     language = LANGUAGES[language_of(spelling)]
     if not any(map(shutil.which, language.programs)):
         pytest.skip(f"{language.title} is not installed")
+    assert language.name in FORTY_TWO, f"add a program in {language.name} that prints 42 to FORTY_TWO"
     done = run(FORTY_TWO[language.name], spelling)
     assert (done.status, done.stdout, done.stderr, done.exit_code, done.signal) == ("ok", "42\n", "", 0, None)
     assert done.duration_s > 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
 import decimal
 import functools
@@ -22,6 +23,7 @@ from nbtools.errors import Cancelled, NbtoolsError, SqlFailed, SqlInvalid, SqlNo
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextFiles
 from nbtools.sql.pages.conditions import condition_for
+from nbtools.sql.pages.header_profile import ColumnFacts
 from nbtools.sql.pages.opening import open_frame
 from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.pages.shape import Shape
@@ -143,14 +145,28 @@ def test_a_column_of_one_value_leaves_the_next_profile_of_a_frame_possible() -> 
             pager.arrange(Arrangement(order=(("n", True),)))
 
 
-def test_a_profile_tells_all_that_it_holds_of_a_column_with_gaps() -> None:
+# What each fact is of the texts b, nothing, a, b and of the numbers 2, nothing, nothing, 5, as a person counts them.
+FACTS: dict[str, tuple[Any, Any]] = {
+    "rows": (4, 4),
+    "of": (4, 4),
+    "missing": (1, 2),
+    "distinct": (2, 2),
+    "least": ("a", "2.0"),
+    "greatest": ("b", "5.0"),
+    "bins": (0, 2),
+    "top": ((("b", 2), ("a", 1)), ()),
+}
+
+
+@pytest.mark.parametrize("fact", [field.name for field in dataclasses.fields(ColumnFacts)])
+def test_each_fact_of_a_profile_is_what_a_person_counts(fact: str) -> None:
+    assert fact in FACTS, f"say in FACTS what {fact} is"
     frame = pd.DataFrame({"t": ["b", None, "a", "b"], "n": [2.0, None, None, 5.0]})
     with open_frame(frame) as pager:
-        texts, numbers = pager.profile(0), pager.profile(1)
-    assert (texts.rows, texts.of, texts.missing, texts.distinct) == (4, 4, 1, 2)
-    assert (texts.least, texts.greatest, texts.top) == ("a", "b", (("b", 2), ("a", 1)))
-    assert (numbers.missing, numbers.distinct, numbers.least, numbers.greatest) == (2, 2, "2.0", "5.0")
-    assert sum(size for _, _, size, _ in numbers.bins) == 2
+        values = tuple(getattr(pager.profile(place), fact) for place in range(2))
+    if fact == "bins":
+        values = tuple(sum(count for _, _, count, _ in bins) for bins in values)
+    assert values == FACTS[fact], f"{fact} is wrong"
 
 
 @pytest.mark.parametrize("count", [2, 15, 20, 24, 25, 48, 100, 500])

@@ -252,7 +252,7 @@ class PastRuns(KnowsOtherWords):
     cancel = aio.blocking(acancel)
 
     async def akeep(self, run: str | AgentRun) -> AgentRun:
-        """Keep one of several tries, and return it: its sessions take the place of those that they were copied from.
+        """Keep one of several tries, and return it: its sessions replace the originals.
 
         The others are ended with their sessions. What they wrote stays, until `undo` takes it back.
 

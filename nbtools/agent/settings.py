@@ -1,4 +1,4 @@
-"""What runs take besides the prompt, and what becomes of it: how a run works."""
+"""The settings of a run, besides its prompt, and the run options that follow from them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from nbtools.texts.other_words import check_names
 
 
 class RunSettings(TypedDict, total=False):
-    """What `AgentService.run` and its like take besides the prompt; what is not given has its default.
+    """The arguments of `AgentService.run` and similar methods besides the prompt; all have defaults.
 
     See `RunOptions` for ``tools``, ``read_only``, ``plan``, ``instructions``, ``output_schema``, ``model_settings``,
     ``on_error``, ``context_tokens``, ``retries``, ``tool_timeout`` and ``end_strategy``.
 
     - ``model`` is a name, or a model of pydantic-ai. ``script`` is the text or the path of a script that plays the
       model; ``model="scripted:PATH"`` says the same.
-    - ``share`` says what the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``. Where
-      nothing is said a model on this machine sees values, any other the schema.
-    - ``words`` are what a person has said of the prompt; where it is not given, what stands in the code that asks. The
-      hosts in them may be asked without a question; whatever else is in the prompt counts as a value.
+    - ``share`` says what the model may see of data: ``schema``, ``sample``, ``sample:N`` or ``values``. By default a
+      model on this machine sees values, any other the schema.
+    - ``words`` are the part of the prompt that a person wrote; by default, what the calling code contains. Hosts named
+      in it may be contacted without asking; everything else in the prompt counts as a value.
     - ``context`` returns more for the prompt, given what the model may see.
     - ``budgets`` are `Budgets` or a mapping.
     - ``profile`` is the path of a file, or a mapping, with any of these.
     - ``after`` is a run, or its id, whose conversation goes on.
-    - ``approver`` answers when the gate asks, ``ask`` when the model does. ``look`` tells the variables of a notebook
-      (`nbtools.agent.tools.own_tools.Look`); where it is not given, the model cannot look at them.
+    - ``approver`` answers when the gate asks, ``ask`` when the model does. ``look`` describes the notebook's variables
+      (`nbtools.agent.tools.own_tools.Look`); without it, the model cannot look at them.
     """
 
     model: Any
@@ -65,8 +65,8 @@ class RunSettings(TypedDict, total=False):
 class ResumeSettings(TypedDict, total=False):
     """What `AgentService.resume` takes besides the run and the answers.
 
-    ``budgets`` hold in place of those that the run had; what was used counts on. ``model`` answers in place of the one
-    that did; ``share`` is what it may see, which cannot be less than what the conversation holds. ``approver``,
+    ``budgets`` replace those of the run; what was used still counts. ``model`` replaces the one of the run; ``share``
+    is what it may see, which cannot be less than what the conversation holds. ``approver``,
     ``ask`` and ``look`` are as in `RunSettings`.
     """
 
@@ -84,7 +84,7 @@ def options_of(settings: Mapping[str, Any]) -> RunOptions:
     Raises
     ------
     InvalidArguments
-        One of them is the run's own to say, such as which of several tries it is.
+        One of them is set by the run itself, such as which of several tries it is.
     TypeError
         There is no such setting.
     """
@@ -108,5 +108,5 @@ def _script_text(script: str | Path) -> str:
 
     is_text = isinstance(script, str) and "\n" in script
     text, name = (str(script), "the script") if is_text else (read_script(script), str(script))
-    Script(text, name)  # mistakes are told before anything runs
+    Script(text, name)  # mistakes are reported before anything runs
     return text

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _SharedWorkbench:
-    """Makes the one workbench, and another when that was closed."""
+    """Makes the one workbench, and a new one after that was closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ class _SharedWorkbench:
 
 
 def _notebook_variable(name: str) -> Any:
-    """Return the variable of the notebook that this process is, if it is one."""
+    """Return the variable of the notebook that runs in this process, if there is one."""
     # Not imported: a program without IPython has no notebook, and the import takes a tenth of a second.
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
@@ -61,7 +61,7 @@ def shared() -> Workbench:
 
 
 def prepare_shared(how: Callable[[Workbench], None] | None) -> None:
-    """Let a notebook prepare the workbench of this process: the one that is there, and each that is made after it.
+    """Let a notebook prepare the workbench of this process: the present one and each that is made later.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a value of this process may hold: what it says itself, else what it was read from, else what nobody can see.
+"""Labels of values of this process: from the value itself, else from where it was read, else unknown.
 
 A frame does not say what it was read from: it may have been changed in place, or be made of others, and pandas hands
 its attributes on.
@@ -19,7 +19,7 @@ from nbtools.sql import QueryResult
 
 
 def see_value(value: Any, services: Services) -> None:
-    """Let what the call, or the prompt, that is made here holds have the label of a value of this process."""
+    """Give the call or prompt that is made here the label of a value of this process."""
     if value is not None and (seen := SEEN_NOW.get()) is not None:
         seen.append(_label_of(value, services))
 

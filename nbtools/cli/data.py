@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nbtools.memory.export import ImportCount
     from nbtools.memory.tables import TableFolder
 
-# Verbs that the door knows by another name, and what of a command line is not an argument of theirs.
+# Verbs that the door knows by another name, and the parts of a command line that are not their arguments.
 _NAMES = {"get": "retrieve", "find": "retrieve"}
 _NOT_TOLD = {"command", "verb", "perform", "version", "json"}
 _TERMINAL_ROWS = 50
@@ -57,7 +57,7 @@ def _memory(arguments: argparse.Namespace) -> int:
         except MemoryNotFound as exc:
             exc.hint = exc.hint or "nbtools memory list shows what there is."
             raise
-        # The door takes whatever it does not know for a fault of ours; a disk that is full is told by its own words.
+        # The door takes any unknown error for a fault of ours; a full disk is reported in its own words.
         except InternalError as exc:
             if isinstance(exc.__cause__, OSError):
                 raise exc.__cause__ from None
@@ -77,7 +77,7 @@ def _get(memory: AgentMemory, arguments: argparse.Namespace, tables: TableFolder
 
 
 def _as_text(value: Any) -> str:
-    """Return all rows of a table, at a terminal the first ones with their number; anything else as text."""
+    """Return all rows of a table, or at a terminal the first ones and their number; anything else as text."""
     table = value.to_pandas() if hasattr(value, "to_pandas") else value
     if not hasattr(table, "to_string"):
         return text_of(value)
@@ -214,7 +214,7 @@ def _ask(wb: Workbench, query: str, arguments: argparse.Namespace, options: Mapp
 
 
 def _export(wb: Workbench, query: str, options: Mapping[str, Any]) -> None:
-    """Print all rows once they are there: a reader gets them whole, or nothing and the error."""
+    """Print all rows once they have arrived: a reader gets all of them, or only the error."""
     with tempfile.TemporaryFile() as file:
         rows = wb.export(query, file, caller="cli", **options)
         file.seek(0)

@@ -1,7 +1,7 @@
-"""Have a command run in a fork of a process that has imported what it needs, where such a process is there.
+"""Run a command in a fork of a process that has already imported what it needs, if there is one.
 
-It is there to save time, and never a reason for failure: `forward` returns `None` as long as nothing has been done, and
-then this process runs the command. What is imported here is all that such a command waits for.
+It only saves time and must never cause a failure: `forward` returns `None` while nothing has been done, and then this
+process runs the command. Such a command waits only for what is imported here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nbtools.ground.home import default_home
 from nbtools.kernels.forked.sameness import SOCKET, commands_place, is_private
 from nbtools.processes.fd_socket import FdSocket
 
-# Those that ask nobody anything: a question needs the terminal of the process that asks.
+# Those that ask no questions: a question needs the terminal of the process that asks.
 _FORWARDED = frozenset({"call", "sql", "memory", "tools"})
 _ANSWER_S = 2.0
 
@@ -27,7 +27,7 @@ def forward(arguments: Sequence[str]) -> int | None:
     """Return the exit code of a command that another process has run; `None` when this one is to run it."""
     if not arguments or arguments[0] not in _FORWARDED or not sys.platform.startswith("linux"):
         return None
-    # A debugger sees this process alone.
+    # A debugger sees only this process.
     if os.environ.get("NBTOOLS_KERNEL_WARM") == "0" or sys.gettrace() is not None:
         return None
     folder = commands_place(Path(os.environ.get("NBTOOLS_HOME") or default_home()).expanduser())
@@ -44,7 +44,7 @@ def forward(arguments: Sequence[str]) -> int | None:
 
 
 def _hand_over(pipe: FdSocket, connection: socket.socket, runtime_dir: Path, arguments: Sequence[str]) -> int | None:
-    """Hand over all that the command is and has; return the process that has begun with it, `None` when none has."""
+    """Hand over the command and its streams; return the process that has started it, `None` when none has."""
     streams = [stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)]
     connection.settimeout(_ANSWER_S)
     connection.connect(str(runtime_dir / SOCKET))
@@ -54,7 +54,7 @@ def _hand_over(pipe: FdSocket, connection: socket.socket, runtime_dir: Path, arg
         return None
     # Only the answer has a limit; the command itself takes as long as it takes.
     connection.settimeout(None)
-    # A descriptor and no path: the folder may be renamed, or lie where the other process could not go by name.
+    # A descriptor, not a path: the folder may be renamed, or be out of the other process's reach by name.
     folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     request = {"arguments": list(arguments), "program": sys.argv[0], "path": sys.path, "env": dict(os.environ)}
     try:
@@ -65,7 +65,7 @@ def _hand_over(pipe: FdSocket, connection: socket.socket, runtime_dir: Path, arg
 
 
 def _wait(pipe: FdSocket, pid: int) -> int:
-    """Wait for the end of the command; pass on Ctrl-C and Ctrl-Z, which the terminal sends to this process alone."""
+    """Wait for the end of the command; pass on Ctrl-C and Ctrl-Z, which the terminal sends only to this process."""
 
     def send(number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

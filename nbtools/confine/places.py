@@ -47,7 +47,7 @@ def system_places(*, programs: bool = True) -> tuple[str, ...]:
 
 
 def without_secrets(paths: Iterable[str], closed: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """Return what may be opened of files and folders, and the folders of which only the names may be listed.
+    """Return the files and folders that may be opened, and the folders whose names may only be listed.
 
     Landlock opens a folder with all below it. One that holds `CREDENTIALS` of this user, or a closed folder, is
     therefore replaced by what else lies in it; what is made in it later is not opened.

@@ -1,4 +1,4 @@
-"""Our tools as LangChain's: names, descriptions, schemas, errors and artifacts stay what they are."""
+"""Offer our tools to LangChain with the same names, descriptions, schemas, errors and artifacts."""
 
 from __future__ import annotations
 

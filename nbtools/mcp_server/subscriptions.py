@@ -23,7 +23,7 @@ _INVALID_PARAMS = -32602
 
 
 def call_at_end(session: Any, work: Callable[[], object]) -> None:
-    """Call a function when the connection of a session ends, where the package tells of that end.
+    """Call a function when the connection of a session ends, if the package reports that.
 
     A connection's ``exit_stack`` is public; its way from a session is not, so this is the one place that knows it.
     """
@@ -39,7 +39,7 @@ class Subscriptions:
     ----------
     versions
         Returns the state of the whole store, and the version of each of some resources, `None` for one that is not
-        there; of none when the state is the one that is given.
+        there; none of them when the state is the given one.
     interval
         Seconds between two looks.
     """
@@ -66,14 +66,14 @@ class Subscriptions:
         who
             Id of its connection.
         session
-            The official package's, which is another for each request; any of them reaches the connection.
+            The official package's, a different one for each request; any of them reaches the connection.
         uri
             The resource.
 
         Raises
         ------
         MCPError
-            The client has as many subscriptions as it may have.
+            The client has reached its limit of subscriptions.
         """
         await self._begin({uri})
         uris = {*self._sessions.get(who, (None, set()))[1], uri}

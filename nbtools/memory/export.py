@@ -20,9 +20,9 @@ from nbtools.memory.records import STORED, Limits, MemoryRecord, Scope, check_ke
 from nbtools.memory.repository import Change, Query, Repository
 from nbtools.texts.sql_quotes import quote_text
 
-# A batch is one request: large enough that the disk is not waited for each record, small enough for one frame.
+# A batch is one request: large enough to avoid a disk wait per record, small enough for one frame.
 _BATCH = 500
-# So many keys of what an import replaced are told.
+# At most this many replaced keys are named.
 _NAMED = 5
 _CALL_COLUMNS = ["call_id", "run_id", "parent_id", "tool", "caller", "arguments", "ok", "code", "started_at"]
 _CALL_COLUMNS += ["duration_s", "artifacts"]
@@ -40,14 +40,14 @@ def export_records(
     scope
         Whose records; `None` for those of all scopes.
     path
-        The file; its ending says the form.
+        The file; its extension gives the format.
     overwrite
-        Whether a file that is there is replaced.
+        Whether an existing file is replaced.
 
     Raises
     ------
     FileAlreadyExists, PathNotAllowed, LimitExceeded
-        The file is there; it cannot be written there; the disk is full.
+        The file exists; it cannot be written; the disk is full.
     """
     target = Path(path).expanduser()
     kind = _kind(target)
@@ -77,7 +77,7 @@ class ImportCount(int):
     replaced: tuple[str, ...] = ()
 
     def note(self, history: str) -> str:
-        """Return what was replaced, in words, with how to see a history; empty where nothing was."""
+        """Describe what was replaced and how to see a history; empty if nothing was."""
         if not self.replaced:
             return ""
         names = ", ".join(self.replaced[:_NAMED]) + (", …" if len(self.replaced) > _NAMED else "")
@@ -88,7 +88,7 @@ class ImportCount(int):
 def import_records(
     repository: Repository, scope: Scope | None, path: str | os.PathLike[str], limits: Limits
 ) -> ImportCount:
-    """Write the records of such a file to a scope, to their own scopes when it is `None`; return how many.
+    """Write the records of such a file to a scope, or to their own if it is `None`; return how many.
 
     What has expired since is left out; what would expire keeps its moment. Records are checked like any other write.
 
@@ -97,7 +97,7 @@ def import_records(
     FileMissing
         There is no such file.
     ParseError
-        A line or column is not that of an export; lines before it stay written.
+        A line or column is not from an export; earlier lines stay written.
     """
     source = Path(path).expanduser()
     kind = _kind(source)
@@ -165,7 +165,7 @@ def _kind(path: Path) -> str:
     kind = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(path.suffix.lower())
     if kind is None:
         raise InvalidArguments(
-            f"{path.name!r} ends neither in .jsonl nor in .parquet.", hint="use .jsonl (JSON Lines) or .parquet"
+            f"{path.name!r} does not end in .jsonl or .parquet.", hint="use .jsonl (JSON Lines) or .parquet"
         )
     return kind
 
@@ -192,7 +192,7 @@ def _change(row: Mapping[str, Any], position: str, scope: Scope | None, limits: 
     except (KeyError, TypeError, ValueError) as exc:
         why = f"it has no {exc}" if isinstance(exc, KeyError) else exc
         raise ParseError(
-            f"{position} is not a memory record: {why}.", hint="Only files that an export of memory wrote are imported."
+            f"{position} is not a memory record: {why}.", hint="Only files that memory exported are imported."
         ) from exc
 
 

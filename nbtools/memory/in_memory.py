@@ -18,7 +18,7 @@ from nbtools.memory.rules.rows import Clock, Row, erased, matches, newest_of, ro
 from nbtools.memory.rules.text_search import blended, cosine, record_text
 from nbtools.memory.rules.transitions import ChangeOutcome, StoreView, WriteBatch
 
-# Answers kept for requests that are repeated.
+# How many answers are kept for repeated requests.
 _REMEMBERED = 10_000
 
 
@@ -30,7 +30,7 @@ class InMemoryRepository:
     history
         How many versions of a key are kept.
     clock
-        Returns seconds since 1970; tests hand in their own.
+        Returns seconds since 1970; tests pass their own.
     """
 
     def __init__(self, *, history: int = 100, clock: Callable[[], float] = time.time) -> None:
@@ -170,7 +170,7 @@ class InMemoryRepository:
 
 
 def _without_value(done: ChangeOutcome, record_id: str) -> ChangeOutcome:
-    """Return an answer that is remembered without the value of a forgotten record."""
+    """Return a remembered answer without the value of a forgotten record."""
     return done._replace(row=erased(done.row, record_id)) if done.row is not None else done
 
 

@@ -34,7 +34,7 @@ class NoteChange:
     ends
         When it was to vanish, as ISO 8601; `None` is never.
     is_forgotten
-        Whether it was erased for ever.
+        Whether it was erased permanently.
     """
 
     scope: Scope

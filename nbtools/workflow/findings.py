@@ -24,7 +24,7 @@ _SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FindingRule:
-    """What a code means: a title, an explanation, and what is wrong and right in an example."""
+    """What a code means: a title, an explanation, and an example of what is wrong and right."""
 
     code: str
     title: str
@@ -87,7 +87,7 @@ class WorkflowFinding:
     column
         Column of that line in characters, from 1.
     width
-        How many characters of the line are meant.
+        How many characters of the line are marked.
     excerpt
         The line.
     """
@@ -103,7 +103,7 @@ class WorkflowFinding:
 
     @property
     def level(self) -> Literal["error", "warning"]:
-        """Whether the file can be run nevertheless: a warning does not keep it from that."""
+        """Whether the file can still be run: a warning does not prevent it."""
         return rules()[self.code].level
 
     @property
@@ -134,7 +134,7 @@ class WorkflowFinding:
 
 
 def allowed(name: str, names_there: Iterable[str], what: str) -> str:
-    """Return the hint for an unknown name: the nearest one, else what there is."""
+    """Return the hint for an unknown name: the nearest one, or all of them."""
     names = list(names_there)
     here = what == "Keys" and (hint_for(name, "node.") or hint_for(name))
     if here:
@@ -168,7 +168,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether the workflow can be run: nothing was found but warnings."""
+        """Whether the workflow can be run: only warnings were found."""
         return not any(finding.level == "error" for finding in self.findings)
 
     def raise_for_errors(self) -> Report:
@@ -259,4 +259,4 @@ FORMATS: Mapping[str, Callable[[Iterable[WorkflowFinding]], str]] = {
     "github": _as_github,
     "sarif": _as_sarif,
 }
-"""Name of each form of a report to what writes it."""
+"""The writer of each form of a report, by its name."""

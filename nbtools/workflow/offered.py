@@ -27,13 +27,13 @@ _LONGEST_S = 7 * 86_400.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionForms:
-    """How the caller of a workflow as a tool is asked its questions; a face hands it in as a service.
+    """How to ask the caller of a workflow tool its questions; an interface passes it as a service.
 
     Attributes
     ----------
     ask
         Shows a form, by its words and a flat JSON Schema, while the call waits; returns the fields, none for a no, and
-        `None` where there is no answer. `None` where no one can be asked so.
+        `None` without an answer. `None` if no one can be asked this way.
     leave
         Leaves the call by an exception, and has it repeated with the answers to forms by name, and with a text by which
         it goes on; `None` where that cannot be.
@@ -49,7 +49,7 @@ class QuestionForms:
     state: str = ""
 
     def asking(self) -> AskPerson | None:
-        """Return what asks until an answer fits; `None` where no one can be asked while the call waits."""
+        """Return a function that asks until an answer fits; `None` if no one can be asked while the call waits."""
         show = self.ask
         if show is None:
             return None
@@ -68,7 +68,7 @@ class QuestionForms:
 
 
 def _answer(question: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
-    """Return the answer that a form gives; one without fields is a no, where that is an answer."""
+    """Return the answer of a form; a form without fields is a no, if that is a possible answer."""
     return form_answer(question, fields or {"answer": "no"}) if fields or "approve" in question else None
 
 
@@ -85,7 +85,7 @@ def workflow_tool(
     Parameters
     ----------
     path
-        The file. It is read again at each call; the parameters are those of now.
+        The file. It is read again at each call; the parameters stay as they are now.
     workflows
         Returns the `nbtools.workflow.service.Workflows` that run it.
     name
@@ -112,7 +112,7 @@ def workflow_tool(
         done = await (_go_on(workflows(), forms, how) if forms.state else workflows().arun(path, inputs, **how))
         ctx.seen.append(done.seen)  # also of what was done before it was called
         asked_now = {one.step: _form(one) for one in done.questions if one.step not in forms.answers}
-        # An MCP client is asked by an answer that it repeats the call with: the call cannot wait for a person.
+        # The answer to an MCP client asks it to repeat the call: the call cannot wait for a person.
         if asked_now and forms.leave is not None:
             forms.leave(asked_now, done.run_id)
         if done.state in {"waiting", "unknown"}:
@@ -135,13 +135,13 @@ def workflow_tool(
 
 
 def _form(question: Any, problem: str = "") -> tuple[str, Mapping[str, Any]]:
-    """Return the words and the schema of the form for an open question of a run."""
+    """Return the text and the schema of the form for an open question of a run."""
     words, schema = question_form(question.question)
     return f"{problem}{question.step}: {words}", schema
 
 
 async def _go_on(workflows: Any, forms: QuestionForms, how: Mapping[str, Any]) -> Any:
-    """Answer the questions of a run by what its call is repeated with, and go on with it."""
+    """Answer the questions of a run from its repeated call, and continue it."""
     run = await in_thread(workflows.show, forms.state)
     wrong: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for one in run.questions:
@@ -165,7 +165,7 @@ def _artifacts(done: Any) -> tuple[Artifact, ...]:
 
 
 def _effects(workflow: spec.Workflow, folder: Path, tools: Mapping[str, Tool]) -> Effects:
-    """Return what all nodes together do to the world."""
+    """Return the combined effects of all nodes."""
     # Of all nodes, those behind a condition too: which of them run is known only when the call has been approved.
     all_effects = [effects for node in workflow.nodes for effects in _effects_of(workflow, node, folder, tools)]
     return Effects(
@@ -199,5 +199,5 @@ def _effects_of(
     for name in names:
         entry = workflow.tools.get(name)
         source = getattr(entry, "tool", name)
-        # A tool that is not here now may be there when the workflow runs, and could do anything.
+        # A tool that is missing now may exist when the workflow runs, and could do anything.
         yield tools[source].effects if source in tools else _ANYTHING

@@ -49,7 +49,7 @@ def test_files_and_notes_come_back_and_the_rest_is_told(wb: Workbench, tmp_path:
         ("add_line", False), ("memory_save", True), ("memory_save", True), ("file_delete", True),
         ("file_write", True), ("file_write", True), ("file_write", True),
     ]  # fmt: skip
-    assert "not known" in rows[0]["why"]
+    assert "are unknown" in rows[0]["why"]
     assert (old.read_bytes(), new.exists(), gone.read_text()) == (b"\x00one", False, "gone")
     assert (wb.memory.read("goal"), "fresh" in wb.memory) == ("before", False)
     again = wb.agent.undo(run)  # once is enough
@@ -292,7 +292,7 @@ def test_a_tool_of_somebody_else_is_never_taken_to_have_done_nothing_more(open_b
     rows = {row["target"]: row for row in bench.agent.undo(run)}
     assert rows[str(log)]["undone"]
     assert not rows[str(shelf)]["undone"]
-    assert "what else it changed" in rows[""]["why"]
+    assert "its other changes" in rows[""]["why"]
 
 
 def test_a_call_whose_changes_find_no_room_keeps_its_result_and_says_so(
@@ -310,7 +310,7 @@ def test_a_call_whose_changes_find_no_room_keeps_its_result_and_says_so(
     monkeypatch.setattr(AgentRunFolder, "add_undo", add)
     run = _run(wb, ("file_write", {"path": str(file), "content": "two"}))
     (call,) = run.calls
-    assert call.result.text.startswith("What this call changed could not be written down"), call.result
+    assert call.result.text.startswith("What this call changed could not be recorded"), call.result
     assert "No space left" in call.result.text
     assert file.read_text() == "two"
     is_full.clear()

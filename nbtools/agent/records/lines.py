@@ -1,4 +1,4 @@
-"""What happens in a run, in a line each, for cells, terminals and the list of what was."""
+"""Events of a run, one line each, for cells, terminals and the list of past runs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _LONGEST = 100
 
 
 class RunLines:
-    """Tells events, as `AgentEvent.to_dict` or the log has them, in lines; text of the model is not a line.
+    """Writes events, as `AgentEvent.to_dict` or the log has them, as lines; text of the model is left out.
 
-    It remembers what calls were asked for with, because the end of a call does not say it again.
+    It remembers the arguments of calls, because the end of a call does not repeat them.
     """
 
     def __init__(self) -> None:
         self.arguments: dict[str, Mapping[str, Any]] = {}
 
     def line(self, event: Mapping[str, Any]) -> str:
-        """Return what an event means, in a line; nothing for those of no interest."""
+        """Return an event as one line; an empty text for those of no interest."""
         method = getattr(self, f"_{event['kind']}", None)
         label = f"  · {event['label']}" if event.get("label") and event["kind"] in _LABELLED else ""
         return f"{method(event)}{label}" if method is not None else ""
 
     def called(self, event: Mapping[str, Any]) -> str:
-        """Return a call with its arguments, as it is written in Python."""
+        """Return a call with its arguments, written as in Python."""
         arguments = self.arguments.get(event["call_id"], {})
         values = {name: json.dumps(value, ensure_ascii=False, default=str) for name, value in arguments.items()}
         shown_arguments = ", ".join(f"{name}={brief(value, 40)}" for name, value in values.items())
@@ -63,7 +63,7 @@ class RunLines:
         return f"■ the budget of {event['budget']} ({event['allowed']:g}) is used up"
 
 
-# Where a reader could take what stands there for the work of a model.
+# Where a reader could mistake it for the work of a model.
 _LABELLED = ("run_started", "call_ended")
 _ANSWERS = {
     "once": "approved",
@@ -75,7 +75,7 @@ _ANSWERS = {
 
 
 def usage_line(run: Any) -> str:
-    """Return what became of an `nbtools.agent.AgentRun` and what it used, in a line."""
+    """Return the outcome of an `nbtools.agent.AgentRun` and what it used, as one line."""
     return " · ".join([f"run {run.run_id[:8]} is {run.state}", *usage_words(run.usage), run.label or run.model])
 
 

@@ -1,4 +1,4 @@
-"""Taking back what a run did, as its witness has written it down, and saying of each thing what became of it."""
+"""Undo what a run did, from the record of its witness, and report the outcome for each thing."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from nbtools.memory.repository import Change
 
 _CHANGED = "it has been changed since"
 _GONE = "its earlier content is no longer kept"
-_ANYTHING = "it may have changed anything, such as files and other machines; that is not known: check by hand"
-_CUT = "it began, and what it changed was not written down: check by hand"
-_MORE = "what else it changed, such as files and other machines, is not known: check by hand"
+_ANYTHING = "its changes, such as to files and other machines, are unknown: check by hand"
+_CUT = "it began, and its changes were not recorded: check by hand"
+_MORE = "its other changes, such as to files and other machines, are unknown: check by hand"
 
 
 def take_back(run: AgentRunFolder, *, roots: Roots, memory: AgentMemory, files: MemoryFiles) -> list[dict[str, Any]]:
-    """Take back what a run did, the last first, and return a row for each thing: what, whether, and why not.
+    """Undo what a run did, latest first, and return a row for each thing: what, whether, and why not.
 
-    What someone has changed since is left alone, and what cannot be taken back is named.
+    What has been changed since is left alone, and what cannot be undone is named.
     """
     undo: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "file": lambda change: _undo_file(change, run, roots),
         "memory": lambda change: _undo_memory_file(change, run, files),
         "note": lambda change: _undo_note(change, memory),
-        "made": lambda _: "what ran there wrote it, and what was in it before was not kept",
-        "more": lambda _: "so many at once are not written down; the history of each has its versions",
+        "made": lambda _: "code wrote it, and its earlier content was not kept",
+        "more": lambda _: "too many at once to record; the history of each has its versions",
     }
     rows: list[dict[str, Any]] = []
     entries = run.undo_entries()
@@ -59,18 +59,18 @@ def take_back(run: AgentRunFolder, *, roots: Roots, memory: AgentMemory, files: 
             left += [change] if why else []
             done += [] if why else [(change["target"], now)]
             rows.append({"tool": entry["tool"], "target": change["target"], "undone": not why, "why": why})
-        # Stored call by call: an undo that is cut is gone on with by a second one.
+        # Stored call by call: a second undo continues one that was cut off.
         if len(left) < len(entry["changes"]):
             try:
                 run.add_undo({**entry, "changes": left[::-1], "rest": has_rest, "done": done})
-            except OSError as exc:  # what is undone stays so, and each of it has its row
-                why = f"that it was undone could not be written down: {exc.strerror or exc}"
+            except OSError as exc:  # what is undone stays undone, and has its row
+                why = f"the undo could not be recorded: {exc.strerror or exc}"
                 rows.append({"tool": entry["tool"], "target": "", "undone": False, "why": why})
     return rows
 
 
 def _others_since(run: AgentRunFolder, change: Mapping[str, Any], moment: int) -> str:
-    """Return which other runs changed the same thing later, and by which tools; nothing where none is known to have."""
+    """Return which other runs changed the same thing later, and by which tools; empty if none is known."""
     others = []
     for path in sorted(run.folder.parent.iterdir()):
         log = path / "log.jsonl"
@@ -84,13 +84,13 @@ def _others_since(run: AgentRunFolder, change: Mapping[str, Any], moment: int) -
 
 
 def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Tell whether two changes are of one thing: a script's file is a file, and a note has its scope."""
+    """Tell whether two changes concern the same thing: a script's file is a file, and a note has its scope."""
     kinds = ({"made": "file"}.get(change["kind"], change["kind"]) for change in (one, other))
     return len({*kinds}) == 1 and (one["target"], one.get("ids")) == (other["target"], other.get("ids"))
 
 
 def _untold_calls(run: AgentRunFolder, entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the tools of calls that began, and of which it was not written down what they changed, the last first."""
+    """Yield the tools of calls that began and whose changes were not recorded, latest first."""
     tools = {line["call_id"]: line["tool"] for line in run.lines() if line["kind"] == CallStarted.kind}
     calls, keys = ({entry.get(name) for entry in entries} for name in ("call", "key"))
     for call_id, mark in reversed(run.marks().items()):
@@ -108,9 +108,9 @@ def _undo_file(change: Mapping[str, Any], run: AgentRunFolder, roots: Roots) -> 
         return "a link leads there now"
     content = content_of(path)
     now = name_of(content) if isinstance(content, bytes) else content
-    # Compared by content: who changed it, and when, does not matter where it is what it was.
+    # Compared by content: who changed it, and when, does not matter if the content is the same.
     if now == change.get("image"):
-        return ""  # another call of the run changed it as well, and that was taken back
+        return ""  # another call of the run changed it as well, and that was undone
     if now != change["is"]:
         return _why_changed(now)
     if change["is"] == FOLDER:
@@ -135,7 +135,7 @@ def _why_changed(now: str | None) -> str:
 
 
 def _undo_memory_file(change: Mapping[str, Any], run: AgentRunFolder, files: MemoryFiles) -> str:
-    """Give a file of the memory tool its text of before; return why not, or nothing."""
+    """Restore the earlier text of a file of the memory tool; return why not, or nothing."""
     text = None
     if change["was"] is not None:
         return str(change["was"])
@@ -153,11 +153,11 @@ def _undo_memory_file(change: Mapping[str, Any], run: AgentRunFolder, files: Mem
 
 
 def _undo_note(change: Mapping[str, Any], memory: AgentMemory) -> str:
-    """Give a note its version of before; return why not, or nothing."""
+    """Restore the earlier version of a note; return why not, or nothing."""
     key = change["target"]
     scoped = memory.scoped(**change["ids"], scope=Scope(**change["ids"]).name)
     if change.get("is_forgotten"):
-        return "it was erased for ever"
+        return "it was erased permanently"
     seconds = _seconds_left(change.get("ends"))
     try:
         if change["was"] is None or (seconds is not None and seconds <= 0):
@@ -172,7 +172,7 @@ def _undo_note(change: Mapping[str, Any], memory: AgentMemory) -> str:
 
 
 def _seconds_left(ends: str | None) -> float | None:
-    """Return the seconds for which a note was still to live; `None` is for ever."""
+    """Return the seconds a note still had to live; `None` means no limit."""
     if ends is None:
         return None
     return (dt.datetime.fromisoformat(ends) - dt.datetime.now(dt.UTC)).total_seconds()

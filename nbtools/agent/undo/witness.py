@@ -1,8 +1,8 @@
-"""What a run changes, as it changes it: files by what was in them, notes by their versions, the rest by its name.
+"""Record what a run changes while it does: files with their contents, notes with their versions, the rest by name.
 
 A run's calls carry a `ChangeWitness`, and so does each call that they make in turn: of a workflow's nodes, of scripts
 that use the memory. It sees the files that arguments name, before and after; the memory is handed to the tool so that
-every change of it is seen, however it is made. What cannot be seen is written down as such.
+every change of it is seen, however it is made. What cannot be seen is recorded as such.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from nbtools.memory.watched import WATCHER, NoteChange, watched
 FOLDER = "it is a folder, and its files were not kept"
 _MOST_BYTES = 8 * 2**20
 _MOST_NOTES = 5_000
-_NOT_KEPT = "What this call changed could not be written down, so undo cannot take it back: {why}"
+_NOT_KEPT = "What this call changed could not be recorded, so it cannot be undone: {why}"
 
 
 class ChangeWitness:
-    """Keeps what was there before the calls of a run.
+    """Keeps the state before the calls of a run.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class ChangeWitness:
         self._writing = threading.Lock()
 
     def owed(self) -> list[int]:
-        """Return the keys of what was changed and found no room yet; it is written before what comes next."""
+        """Return the keys of changes that there was no room for yet; they are written before the next ones."""
         return [entry["key"] for entry in self._owed]
 
     async def watch(
@@ -126,13 +126,13 @@ class ChangeWitness:
                 yield {"kind": "memory", "target": path, "is": _mark(now), **self._before(was)}
 
     def _before(self, was: bytes | str | None) -> dict[str, Any]:
-        """Return what is written down of a content: its hash, or why it is not kept."""
+        """Return what is recorded of a content: its hash, or why it is not kept."""
         if not isinstance(was, bytes):
             return {"was": was}
         try:
             return {"was": None, "image": self._run.keep_content(was)}
         except OSError as exc:
-            return {"was": f"what was in it could not be kept: {exc.strerror}"}
+            return {"was": f"its content could not be kept: {exc.strerror}"}
 
 
 class _Sight:
@@ -153,7 +153,7 @@ class _Sight:
     services
         What the tool may use: a memory that is watched, the rest as it is.
     is_cut
-        Whether it was cut off, and may go on behind its end.
+        Whether it was cut off, and may still be running.
     """
 
     def __init__(self, tool: Tool, values: Mapping[str, Any], context: Context) -> None:
@@ -172,7 +172,7 @@ class _Sight:
         self.is_cut = False
 
     def look(self) -> None:
-        """Look at what is there before."""
+        """Look at the state before the call."""
         places = (match for _, match in find_nested(self._values, lambda one: isinstance(one, Place | Path)))
         for path in dict.fromkeys(match.real if isinstance(match, Place) else match for match in places):
             self.files[str(path)], self.modes[str(path)] = content_of(path), _mode_of(path)
@@ -187,13 +187,13 @@ class _Sight:
 
     @property
     def may_have_done_more(self) -> bool:
-        """Whether the tool could change more than what was looked at: what a run's own tools say that they reach."""
+        """Whether the tool could change more than was looked at, by what a run's own tools say they reach."""
         effects = self.context.effects or self.tool.effects
         return effects.open_world or not is_own(self.tool)
 
 
 def content_of(path: Path) -> bytes | str | None:
-    """Return what is in a file; `None` where there is none, and as text why it is not kept."""
+    """Return the content of a file; `None` if there is none, or as text why it is not kept."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     try:
         if path.is_symlink():
@@ -225,7 +225,7 @@ def _mode_of(path: Path) -> int | None:
 
 
 def _notes(changes: Sequence[NoteChange]) -> Iterator[dict[str, Any]]:
-    """Yield the changes of notes, each once: what it was before the first one, and is after the last one."""
+    """Yield the changes of notes, each once: its state before the first one and after the last one."""
     merged: dict[str, NoteChange] = {}
     for change in changes:
         record_id = change.scope.record_id(change.key)

@@ -83,7 +83,7 @@ class Table(Block):
     footer
         Line below the table; empty for none.
     empty
-        What is said when there are no rows.
+        Text shown when there are no rows.
     """
 
     columns: tuple[str, ...]
@@ -93,13 +93,13 @@ class Table(Block):
     empty: str = "nothing here"
 
     def to_text(self) -> str:
-        """Return columns aligned by spaces, nothing for `None`; the widest gives way to the terminal's width."""
+        """Return columns aligned with spaces, empty for `None`; the widest shrinks to fit the terminal."""
         lines = aligned((self.columns, *self.rows))
         body = lines if self.rows else [self.empty]
         return "\n".join(line for line in (self.title, *body, self.footer) if line)
 
     def to_html(self) -> str:
-        """Return a plain table; what is too long for a cell shows when the pointer rests on it."""
+        """Return a plain table; text too long for a cell is shown when the pointer rests on it."""
         return html_parts.table(self.columns, self.rows, title=self.title, below=self.footer, empty=self.empty)
 
 
@@ -165,7 +165,7 @@ class Records(list[Any]):
     table
         Makes the table of a number of them.
     most
-        How many the table shows at the most.
+        The most that the table shows.
     """
 
     def __init__(self, items: Iterable[Any], table: Callable[[Sequence[Any]], Table], *, most: int = 50) -> None:
@@ -175,7 +175,7 @@ class Records(list[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         item = super().__getitem__(index)
-        # A part of the records shows itself as they do, which a bare list would not.
+        # A slice is shown in the same way, which a bare list would not be.
         return Records(item, self._table, most=self._most) if isinstance(index, slice) else item
 
     def to_list(self) -> list[Any]:
@@ -189,7 +189,7 @@ class Records(list[Any]):
         return pd.DataFrame(self.to_list())
 
     def as_table(self) -> Table:
-        """Return what is shown: the first records, and how many there are."""
+        """Return the table that is shown: the first records and the number of the others."""
         table = self._table(self[: self._most])
         more = len(self) - self._most
         return table if more <= 0 else dataclasses.replace(table, footer=f"{table.footer} · {more:,} more".strip(" ·"))

@@ -1,4 +1,4 @@
-"""What SQL can ask, as a table: DataFrames, files, saved queries, the tables of a connection."""
+"""What SQL can query, as a table: DataFrames, files, saved queries, the tables of a connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nbtools.texts.visible import brief
 
 
 def frames_in(namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables among the variables, those that people named; nothing is imported to look."""
+    """Return the tables among the variables that people named; nothing is imported for it."""
     return {name: value for name, value in list(namespace.items()) if not name.startswith("_") and is_frame(value)}
 
 
@@ -28,7 +28,7 @@ def frame_rows(frames: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class TablesThere(Table):
-    """What can be asked: a table as text, a tree in HTML.
+    """What can be queried: a table as text, a tree in HTML.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class TablesThere(Table):
     columns_of: tuple[Any, ...] = ()
 
     def to_html(self) -> str:
-        """Return a tree: locations, what is in each, and its columns."""
+        """Return a tree of locations, their tables and columns."""
         locations: dict[str, list[str]] = {}
         for (name, kind, count, _), columns in zip(self.rows, self.columns_of, strict=True):
             rows = f" <span style='opacity:.7'>{count} rows</span>" if count else ""
@@ -56,7 +56,7 @@ class TablesThere(Table):
 
 
 def _location(name: str, kind: str) -> str:
-    """Return where something stands: a file in its folder, a table in its connection."""
+    """Return where something is: a file's folder or a table's connection."""
     if kind == "file":
         folder = os.path.dirname(name.strip("'"))  # noqa: PTH120 - a text of SQL
         return f"files in {folder}" if folder else "files here"
@@ -66,7 +66,7 @@ def _location(name: str, kind: str) -> str:
 
 
 def tables_table(tables: Iterable[tuple[str, str, int | None, Any]], title: str) -> Table:
-    """Return what can be asked: a row each, with name, kind, number of rows, and columns or a text about them."""
+    """Return what can be queried, one row each: name, kind, number of rows, and columns or a text about them."""
     rows, columns_of = [], []
     for name, kind, count, columns in tables:
         about = columns if isinstance(columns, str) else _columns(columns)

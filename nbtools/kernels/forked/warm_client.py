@@ -1,7 +1,7 @@
 """The owner's way to the warm process: find it, start it when there is none, and ask it for a zygote.
 
-It is there to save time, and never a reason for failure: a caller that is not served in time gets `None`, and starts
-its own zygote.
+It only saves time and must never cause a failure: a caller that is not served in time gets `None` and starts its own
+zygote.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from nbtools.texts.redaction import scrub_environment
 _LOAD_S, _ANSWER_S = 45.0, 3.0
 _LOOK_S = 0.005
 LAST_SCRIPT = "last-script"
-"""The file whose time says when a script was run last."""
+"""The file whose time says when a script last ran."""
 # What a first script takes to import pandas.
 _HEAD_START_S = 0.7
 _STARTS, _TRIES = 2, 5
 # A person who runs a script within that time of the last one runs more of them.
 _LATELY_S = 600.0
-# Loading is not tried again for that time after it has failed.
+# After a failure, loading is not tried again for this time.
 _PROBLEM_S = 600.0
 
 
@@ -68,7 +68,7 @@ class WarmClient:
 
     @property
     def commands_pid(self) -> int | None:
-        """The process id of the one in which commands run; `None` when none is there."""
+        """The id of the process in which commands run; `None` when there is none."""
         connection = _open(sameness.commands_place(self._home) / sameness.SOCKET)
         if connection is None:
             return None
@@ -78,7 +78,7 @@ class WarmClient:
     def is_wanted(self) -> bool:
         """Tell whether the process is there, or a script was run lately by anyone with this home; note that one is.
 
-        Most of those who run one script run no other: four processes and 150 MB would wait for them in vain.
+        Most of those who run one script run no other: four processes and 150 MB would wait for nothing.
         """
         mark = self._home / LAST_SCRIPT
         is_wanted = (
@@ -112,13 +112,13 @@ class WarmClient:
         return None
 
     def start(self) -> None:
-        """Start the process where there is none, and do not wait for it."""
+        """Start the process if there is none, without waiting for it."""
         connection = self._connect()
         if connection is not None:
             connection.close()
 
     def _connect(self, head_start_s: float = 0.0) -> socket.socket | None:
-        """Connect, and start the process before that when there is none; for `head_start_s` see there."""
+        """Connect, starting the process first if there is none; for `head_start_s` see there."""
         try:
             folder = self._make_place()
         except OSError:

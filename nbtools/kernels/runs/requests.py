@@ -1,4 +1,4 @@
-"""A request to run code, checked: what a kernel is asked for, and what the code finds around it."""
+"""Check a request to run code: what the kernel is to do, and the surroundings of the code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def settled_level(request: RunRequest, *, explicit: bool, is_elsewhere: bo
     request
         The request.
     explicit
-        Whether the caller named the level: then no lower one is taken.
+        Whether the caller named the level; if so, no lower one is used.
     is_elsewhere
         Whether a gateway runs the kernels.
 
@@ -50,7 +50,7 @@ async def settled_level(request: RunRequest, *, explicit: bool, is_elsewhere: bo
         The level was named, and cannot be enforced here.
     """
     level = request.options.sandbox
-    # Whatever the host can enforce, who asks for this does not know the code.
+    # Whatever the host can enforce, the caller does not know the code.
     request = dataclasses.replace(request, is_guarded=True)
     if not explicit and is_elsewhere:
         return lower(request, "off", "the gateway runs the kernel, and confines it or not")
@@ -70,7 +70,7 @@ def lower(request: RunRequest, level: Level, why: str) -> RunRequest:
 
 
 def within(request: RunRequest, options: KernelOptions) -> RunRequest:
-    """Return the request for a session with these options: where they are stricter, with their rights alone."""
+    """Return the request for a session with these options: if they are stricter, with only their rights."""
     if options.sandbox == request.options.sandbox:
         return request
     where = "its own folder" if options.cwd is None else str(options.cwd)
@@ -93,7 +93,7 @@ def context_of(
     memory: Any,
     wants_value: bool,
 ) -> RunContext:
-    """Return what the code finds around it.
+    """Return the surroundings of the code.
 
     Parameters
     ----------

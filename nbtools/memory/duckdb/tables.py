@@ -70,7 +70,7 @@ class Tables:
         self.path = path
         self.is_read = path is None
         self.damage: str | None = None
-        # Of a memory without a file most never get a row: what is not merged yet is in the engine.
+        # Most memories without a file never get a row: what is not merged yet is in the engine.
         self._opened = None if path is None else connect(path)
         self._write = threading.Lock()
         self._local = threading.local()
@@ -129,7 +129,7 @@ class Tables:
     def scan(self, after: int) -> Iterator[list[Row]]:
         """Yield the newest rows with later sequence numbers in slices, the oldest first, without their vectors.
 
-        With 0 the live ones alone, else deletions too.
+        With 0 only the live ones, else deletions too.
         """
         if self._opened is None:
             return
@@ -217,7 +217,7 @@ class Tables:
                 erasure = Erasure(row.key, [*values, *_old_values(connection, record_id)])
                 _forget(connection, record_id, erasure, keep=record_id in newest)
                 calls = {name: row._replace(value=erasure.clean(row.value or "{}")) for name, row in calls.items()}
-            # The newest row of each id alone goes to `items`, so that a counter that was added to a thousand times is
+            # Only the newest row of each id goes to `items`, so that a counter that was added to a thousand times is
             # one update.
             if logged:
                 connection.execute(_INSERT_LOG, _columns(_log_fields(*one) for one in logged))
@@ -232,7 +232,7 @@ class Tables:
             connection.execute("UPDATE nbtools_meta SET value = ? WHERE name = 'applied'", [applied])
 
     def must_erase(self) -> bool:
-        """Return whether something was forgotten that may still lie in the file, where no question finds it."""
+        """Return whether something forgotten may still be in the file, where no query finds it."""
         return bool(self._all("SELECT value FROM nbtools_meta WHERE name = 'forgetting'", []))
 
     def mark_erased(self) -> None:
@@ -286,9 +286,9 @@ class Tables:
             )
 
     def release_memory(self) -> bool:
-        """Return memory to the system: DuckDB keeps what it once had until its limit is set below that.
+        """Return memory to the system: DuckDB keeps what it has taken until its limit is set lower.
 
-        Nothing is done, and `False` returned, while someone reads: what is read would not find room.
+        Nothing is done, and `False` returned, during a read, which would run out of room.
         """
         with self._write, self._gate:
             if self._reading:
@@ -312,7 +312,7 @@ class Tables:
             Some block does not have the checksum that was written with it.
         """
         try:
-            # A hash over whole rows reads every column of every block; a count would read the table's statistics alone.
+            # A hash over whole rows reads every column of every block; a count would read only the table's statistics.
             for table in ("items", "log", "calls", "nbtools_meta"):
                 self._all(f"SELECT bit_xor(hash({table})) FROM {table}", [])
         except (duckdb.Error, RuntimeError) as exc:
@@ -397,7 +397,7 @@ class Tables:
     @contextmanager
     def _own_cursor(self) -> Iterator[Any]:
         with self._count_reader():
-            # The cursor of the thread serves questions that come while these rows are still being fetched.
+            # The thread's cursor serves queries that arrive while these rows are still being fetched.
             cursor = self._connection.cursor()
             try:
                 yield cursor
@@ -405,7 +405,7 @@ class Tables:
                 cursor.close()
 
     def _all(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the rows that a question finds, none where nothing was merged yet."""
+        """Return the rows that a query finds, none if nothing was merged yet."""
         if self._opened is None:
             return []
         with self._count_reader():

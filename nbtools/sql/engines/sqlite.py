@@ -35,7 +35,7 @@ _VALUE_BYTES = 100_000_000
 _READING = frozenset({sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE})
 _WRITING = frozenset({sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE})
 _LISTS = word_lists(__file__, "sqlite.words")
-# SQLite tells what it missed in its message alone.
+# Only SQLite's message says what is missing.
 _NO_COLUMN = re.compile(r"no such column: (?:.*\.)?(\w+)")
 _TYPES = {int: "INTEGER", float: "REAL", str: "TEXT", bytes: "BLOB"}
 
@@ -152,7 +152,7 @@ def _beside(database: Path, ending: str) -> Path:
 
 
 def _log_options(database: Path) -> str:
-    """Return what keeps SQLite from writing beside a file whose changes go to a log first; nothing for other files."""
+    """Return the option that keeps SQLite from writing beside a file in WAL mode; empty for other files."""
     if _beside(database, "wal").exists():
         return "&readonly_shm=1"
     # SQLite would make the log and its index.
@@ -169,7 +169,7 @@ def _has_wal_mode(database: Path) -> bool:
 
 
 def _is_open_here(database: Path) -> bool:
-    """Tell whether this process has the file open: were it closed once more, the locks on it would be gone."""
+    """Tell whether this process has the file open: closing it once more would drop its locks."""
     try:
         status, numbers = database.stat(), os.listdir("/dev/fd")  # noqa: PTH208 - their numbers alone
     except OSError:
@@ -199,7 +199,7 @@ def _is_left_unfinished(database: Path) -> bool:
 
 @contextlib.contextmanager
 def _copied(database: Path, control: QueryControl) -> Iterator[Path]:
-    """Lend a copy of a file and of its log or journal, which SQLite may write."""
+    """Lend a copy of a file and its log or journal, which SQLite may write to."""
     parts = [path for path in (database, _beside(database, "wal"), _beside(database, "journal")) if path.exists()]
     with contextlib.ExitStack() as stack:
         folder = make_temp_dir()
@@ -215,7 +215,7 @@ def _copied(database: Path, control: QueryControl) -> Iterator[Path]:
         except OSError as exc:
             raise SqlFailed(
                 f"{str(database)!r} was not closed properly by another program and cannot be copied: {exc}.",
-                hint="Open it once with a program that may write it, such as sqlite3 FILE .tables.",
+                hint="Open it once with a program that can write to it, such as sqlite3 FILE .tables.",
             ) from exc
         if not is_same:
             what = f"{str(database)!r} was changed while it was copied."
@@ -224,7 +224,7 @@ def _copied(database: Path, control: QueryControl) -> Iterator[Path]:
 
 
 def _type(types_seen: Iterable[type]) -> str:
-    """Return the type of a column from those of its values: SQLite has no other."""
+    """Return the type of a column from those of its values, the only types that SQLite has."""
     kinds = set(types_seen) - {type(None)}
     if kinds == {int, float}:
         return "REAL"

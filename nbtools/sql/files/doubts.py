@@ -14,7 +14,7 @@ from nbtools.texts.visible import brief, counted
 
 _DATE = re.compile(r"(?:(\d{4})([./-])\d\d?\2\d\d?|\d\d?([./-])\d\d?\3(\d{4}|\d\d))(?:( )\d\d?:\d\d(:\d\d)?)?")
 LOOKED_AT = 1_000
-"""Rows in which a cell of each column of texts is looked for."""
+"""Rows that are searched for a cell of each column of texts."""
 _ZONE = r":\d\d.*([+-]\d\d(:?\d\d)?|[A-Za-z/_]+)\s*$"
 _SHOWN, _ISO = 2, "%Y-%m-%d"  # forms
 _MOST_TEXTS, _LETTERS = 5, 40  # columns that are named one by one, and letters of a cell
@@ -38,7 +38,7 @@ _DECIMALS = r",(?:\d\d?|\d{4,})$|\..*,"  # not three digits alone, which 1,234 h
 class Columns(NamedTuple):
     """The columns of a file, the words for missing cells, all cells as texts behind FROM, and what asks for them.
 
-    And a cell of each column that was looked at already, by name; `samples` adds those that it asks for.
+    Also a cell of each column that was already looked at, by name; `samples` adds to them.
     """
 
     names: Sequence[str]
@@ -58,7 +58,7 @@ class Columns(NamedTuple):
         """Return a cell of each column of texts."""
         cells = self.of("VARCHAR")
         to_ask = [name for name in cells if name not in self.first]
-        # A column may be empty for long.
+        # A column may begin with many empty cells.
         for limit in (f" LIMIT {LOOKED_AT}", ""):
             first = (f"any_value({cells[name]}) FILTER ({self.is_there(cells[name])})" for name in to_ask)
             rows = self.ask(f"SELECT {', '.join(first)} FROM (FROM {self.texts()}{limit})") if to_ask else [()]
@@ -67,7 +67,7 @@ class Columns(NamedTuple):
         return {name: self.first[name] for name in cells}
 
     def hold(self, tests: Sequence[tuple[str, str]]) -> list[bool]:
-        """Return which conditions hold for all cells of a column that are there, given as SQL writes it."""
+        """Return which conditions hold for all cells of a column that are not missing; the column is given as SQL."""
         every = (f"bool_and({test}) FILTER ({self.is_there(cell)})" for cell, test in tests)
         return [bool(one) for one in self.ask(f"SELECT {', '.join(every)} FROM {self.texts()}")[0]] if tests else []
 
@@ -85,7 +85,7 @@ def phrases(
     dates: Mapping[int, Sequence[str]],
     mark: str,
 ) -> Iterator[str]:
-    """Give a phrase for each column whose dates or numbers could be read in another way, or are texts for few cells.
+    """Give a phrase for each column whose dates or numbers could be read in another way, or are text for a few cells.
 
     Parameters
     ----------
@@ -139,12 +139,12 @@ def phrases(
 def few_strays(
     strays_of: Mapping[str, Strays | None], formats: Mapping[str, str] = {}, *, mark: str = "", is_part: bool = False
 ) -> Iterator[str]:
-    """Give a phrase for each column of texts that is one for few cells.
+    """Give a phrase for each column that is text because of a few cells.
 
     Parameters
     ----------
     strays_of
-        What makes texts of columns, by their names.
+        What makes columns text, by their names.
     formats
         How their dates and moments are written, where not as in ISO.
     mark

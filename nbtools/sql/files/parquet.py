@@ -1,4 +1,4 @@
-"""Parquet: what the library that wrote a file says of its columns, beyond what the format has types for."""
+"""Parquet: what the library that wrote a file says about its columns that the format has no types for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNITS = {
 def durations_in(path: Path) -> tuple[str, ...]:
     """Return a phrase for each column of a file that was written as durations, which Parquet has as whole numbers.
 
-    The footer alone is read, and of it the schema that libraries of Arrow leave in their files.
+    Only the footer is read, for the schema that Arrow libraries leave in their files.
     """
     identity, is_settled = identity_of(path)
     return _phrases_of(path, identity) if is_settled else _phrases_of.__wrapped__(path, identity)
@@ -54,7 +54,7 @@ def _phrase(field: Any) -> str:
 
 
 def _footer(path: Path) -> bytes:
-    """Return what stands at the end of a file; nothing where that is no footer of Parquet, or a very long one."""
+    """Return the footer of a file; empty if it is not one of Parquet, or is very long."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         file.seek(-8, 2)
         size = int.from_bytes(file.read(4), "little")

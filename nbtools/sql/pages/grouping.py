@@ -1,4 +1,4 @@
-"""Grouping: counts, sums, means, least and greatest values by columns that a person chose, as the query of them."""
+"""Grouping: the query of counts, sums, means, least and greatest values by columns that a person chose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def grouped(
     across: str | None = None,
     values: Sequence[str | None] = (),
 ) -> Shape:
-    """Return the query of the groups of the rows of a query.
+    """Return the query that groups the rows of a query.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def grouped(
 
 
 class Groups(NamedTuple):
-    """What a query of groups is made of: that of its rows, keys, and measures, each with name, function and column."""
+    """The parts of a query of groups: the query of its rows, keys, and measures with name, function and column."""
 
     rows: Shape
     keys: list[str]
@@ -108,7 +108,7 @@ def groups_of(shape: Shape) -> Groups | None:
             measures.append((each.alias, functions[type(each.this)], column))
         else:
             return None
-    # A person may group by what is not shown, by an expression, or by nothing that is shown.
+    # A person may group by an expression, or by something that is not shown.
     if not keys or [each.name for each in query.args["group"].expressions] != keys:
         return None
     where = query.args.get("where")
@@ -123,7 +123,7 @@ def _call(shape: Shape, function: str, column: str | None) -> str:
 
 
 def _pieces(shape: Shape, across: str | None, values: Sequence[str | None]) -> list[tuple[str, str]]:
-    """Return what stands behind the call of a measure, and the label of its column, for each column across."""
+    """Return the filter that follows the call of a measure, and the label, for each column across."""
     if across is None:
         return [("", "")]
     column = shape.quoted(across)

@@ -1,6 +1,6 @@
-"""``SHOW TABLES`` and ``DESCRIBE`` for engines that have no such words: they are asked as a SELECT on the catalog.
+"""``SHOW TABLES`` and ``DESCRIBE`` for engines that lack them, as a SELECT on the catalog.
 
-The text that is made stands in place of the one that was written: it is judged and run like any other.
+The SELECT replaces the text that was written and is judged and run like any other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nbtools.texts.sql_quotes import quote_text
 _SHOW = re.compile(r"\s*SHOW\s+(?:ALL\s+)?TABLES\s*;?\s*", re.IGNORECASE)
 _NAME = r'(?:"(?:[^"]|"")+"|[^\W\d]\w*)'
 _DESCRIBE = re.compile(rf"\s*DESC(?:RIBE)?\s+(?:TABLE\s+)?({_NAME}(?:\.{_NAME})?)\s*;?\s*", re.IGNORECASE)
-# What DuckDB has other words for: its pragmas that only tell.
+# Pragmas of DuckDB that only read, for which it has other words.
 _PRAGMAS = (
     (re.compile(r"\s*PRAGMA\s+show_tables\s*(?:\(\s*\))?\s*;?\s*", re.IGNORECASE), "SHOW TABLES"),
     (
@@ -34,7 +34,7 @@ def asks_for_tables(sql: str) -> bool:
 
 
 def spelled_out(sql: str, dialect: str) -> str:
-    """Return the SELECT that answers ``SHOW TABLES`` or ``DESCRIBE table`` in a dialect; any other text as it is.
+    """Return the SELECT that answers ``SHOW TABLES`` or ``DESCRIBE table`` in a dialect; any other text unchanged.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def spelled_out(sql: str, dialect: str) -> str:
 
 
 def _folded(name: str, dialect: str) -> str:
-    """Return a name as the catalog has it: PostgreSQL folds what stands without quotes to lower case."""
+    """Return a name as the catalog has it: PostgreSQL folds unquoted names to lower case."""
     if name.startswith('"'):
         return name[1:-1].replace('""', '"')
     return name.lower() if dialect == "postgres" else name

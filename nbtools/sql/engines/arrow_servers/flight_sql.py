@@ -1,4 +1,4 @@
-"""Databases that speak Arrow: Flight SQL, and what any other ADBC driver reaches.
+"""Databases that speak Arrow: Flight SQL, and any other with an ADBC driver.
 
 ::
 
@@ -64,7 +64,7 @@ class ArrowServerEngine(QueriesAlone):
     Parameters
     ----------
     url
-        As at the head of this module; ``${NAME}`` stands for an environment variable.
+        As at the top of this module; ``${NAME}`` stands for an environment variable.
 
     Raises
     ------
@@ -113,7 +113,7 @@ class ArrowServerEngine(QueriesAlone):
 
     @contextlib.contextmanager
     def _cursor(self, control: QueryControl) -> Iterator[Any]:
-        """Lend a cursor on a connection that nobody else uses; it is kept when all went well."""
+        """Lend a cursor on a connection of its own, which is kept for reuse if nothing failed."""
         manager = need("adbc_driver_manager", extra="flightsql", why="Connecting by ADBC")
         connection = None
         try:
@@ -152,7 +152,7 @@ class ArrowServerEngine(QueriesAlone):
             reader = cursor.fetch_record_batch()
             rows, cut = read_arrow(reader, request, control)
             if cut is not None:
-                # What is still to come is not waited for.
+                # The remaining rows are not waited for.
                 cursor.adbc_cancel()
         types = tuple(str(field.type) for field in reader.schema)
         return EngineAnswer(columns=tuple(reader.schema.names), types=types, rows=ArrowRows(rows), cut_by=cut)

@@ -1,7 +1,7 @@
-"""The verdict for every dialect but DuckDB, where sqlglot's tree is the only one there is.
+"""The verdict for every dialect but DuckDB, where sqlglot's tree is the only one.
 
-Only reviewed kinds of nodes may be in the tree, and only at its root what is a query. The lists are files in
-``reviewed``, read at a dialect's first verdict (`rules`). What begins with EXPLAIN is judged by what it explains; SHOW
+Only reviewed kinds of nodes may be in the tree, and a query only at its root. The lists are files in
+``reviewed``, read at a dialect's first verdict (`rules`). EXPLAIN is judged by what it explains; SHOW
 is judged by its words, because sqlglot keeps most of its forms as text.
 """
 
@@ -45,7 +45,7 @@ def judge(sql: str, dialect: str, functions: frozenset[str], row_functions: froz
         begin, start = first_word(" " * start + sql[start:], own)
         if is_command(begin) or begin == "explain":
             return refuse(sql, [_no_query(sql, start)], kind=begin.upper())
-        # What stands before the query becomes blanks, so that places stay.
+        # The words before the query become blanks, so that positions stay the same.
         tree = _parse(" " * start + sql[start:], own)
         return refuse(sql, [tree]) if isinstance(tree, Finding) else _judge_tree(sql, *tree, own, functions, kind)
     except RecursionError:
@@ -210,7 +210,7 @@ def _is_row(column: Any) -> bool:
 
 
 def _is_fact(node: Any) -> bool:
-    """Tell whether two parameters stand in each other: a fact such as @@version."""
+    """Tell whether one parameter is inside another, such as @@version."""
     return "Parameter" in {type(node.parent).__name__, type(node.this).__name__}
 
 

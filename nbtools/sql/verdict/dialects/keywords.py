@@ -22,14 +22,14 @@ _SHOW = re.compile(r"""(?:[\w$]+|"[\w$ ]+"|`[\w$ ]+`|'[\w$ %]*'|[.=*]|\s)*;?\s*\
 
 
 def first_word(sql: str, rules: DialectRules) -> tuple[str, int]:
-    """Return the first word of a text in lower case, and where it starts; an empty word when it is none."""
+    """Return the first word of a text in lower case, and where it starts; an empty word if there is none."""
     at = skip_blanks(sql, 0, rules)
     match = _WORD.match(sql, at)
     return (match[0].lower() if match else "", at)
 
 
 def is_command(word: str) -> bool:
-    """Tell whether a statement that begins with the word is certainly no query."""
+    """Tell whether a statement that begins with the word is certainly not a query."""
     return word in _COMMANDS
 
 

@@ -349,7 +349,7 @@ class CallRecorder:
         missing = [f"{self.lost:,} will never be on record{why}"] if self.lost else []
         if waiting := len(self.unwritten()):
             missing.insert(0, f"{waiting:,} are not on record yet{why}; they are written when that is over")
-        return f"of the calls of this process {'; '.join(missing)}" if missing else "every call is on record"
+        return f"of this process's calls, {'; '.join(missing)}" if missing else "every call is on record"
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait until everything so far has been handed on; return whether it was, within `timeout` seconds."""

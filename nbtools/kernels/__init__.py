@@ -4,7 +4,7 @@
 
 - ``forked`` (Linux): a zygote process that has loaded the libraries forks ready ipykernels;
 - ``spawned``: ordinary kernels from kernelspecs;
-- ``process``: shells, Node.js, PowerShell;
+- ``process``: the programs of `nbtools.kernels.languages`;
 - ``gateway``: kernels on a Jupyter server.
 
 `Kernels` opens kernels through a pool of spares, under the level of confinement that was asked for. A warden process

@@ -112,12 +112,12 @@ def test_scopes_stay_apart(nbtools: Callable[..., Any]) -> None:
 
 
 @pytest.mark.usefixtures("memory_file")
-@pytest.mark.filterwarnings("always:of the calls of this process")
+@pytest.mark.filterwarnings("always:of this process's calls")
 def test_what_goes_wrong_at_the_end_is_told_in_a_line(nbtools: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = nbtools("memory", "list", NBTOOLS_HOME=str(tmp_path / "file" / "home"))
     assert done.code == 1
-    assert done.err.startswith("warning: of the calls of this process 1 will never be on record")
+    assert done.err.startswith("warning: of this process's calls, 1 will never be on record")
     assert ".py" not in done.err
 
 

@@ -178,7 +178,7 @@ def test_records_that_found_no_store_are_written_when_there_is_one() -> None:
     recorder.append(record("200"))
     recorder.close()
     assert kept == [str(number) for number in range(51, 201)]
-    assert recorder.summary() == "of the calls of this process 51 will never be on record"
+    assert recorder.summary() == "of this process's calls, 51 will never be on record"
     assert recorder.problem is None
 
 
@@ -207,7 +207,7 @@ def test_a_record_that_the_sink_refuses_takes_no_other_with_it() -> None:
         recorder.append(record(str(number)))
     assert recorder.flush()
     assert kept == ["0", "1", "2", "4", "5"]
-    assert recorder.summary() == "of the calls of this process 1 will never be on record"
+    assert recorder.summary() == "of this process's calls, 1 will never be on record"
     recorder.close()
 
 

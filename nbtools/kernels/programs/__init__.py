@@ -1,1 +1,1 @@
-"""Kernels that are programs: bash, Node.js, PowerShell."""
+"""Kernels that are programs, one for each language of `nbtools.kernels.languages` but Python."""

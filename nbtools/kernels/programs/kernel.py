@@ -37,7 +37,7 @@ _OUT_OF_MEMORY = ("heap out of memory", "Cannot allocate memory", "OutOfMemoryEx
 
 
 class ProcessBackend(LocalBackend["ProcessKernel"]):
-    """Start programs that run shell scripts, JavaScript and PowerShell."""
+    """Start programs that run scripts in languages other than Python."""
 
     name = "process"
 

@@ -196,6 +196,7 @@ def test_stop_and_kill_reach_a_session(backend, tmp_path):
         try:
             task = await _begun(kernel, "x=3; echo begun; sleep 60")
             task.cancel()
+            assert (await asyncio.wait({task}, timeout=30))[0], "the stop did not reach the kernel"
             stopped = await task
             after = await kernel.run("echo $x")
             task = await _begun(kernel, "echo begun; sleep 60")

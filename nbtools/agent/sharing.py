@@ -209,7 +209,7 @@ def level_after(level_asked: str | None, choice: ModelChoice, before: str | None
         was = Sharing.of(before)
         if (_LEVELS.index(now.level), now.rows) < (_LEVELS.index(was.level), was.rows if now.level == was.level else 0):
             raise InvalidArguments(
-                f"the conversation was led at the level {before}, and {choice.name} is to see {level} alone.",
+                f"the conversation was held at level {before}, and {choice.name} may see only {level}.",
                 hint=f"Start a new conversation, or say share={before!r} if it may see what was said before.",
             )
     return level

@@ -33,7 +33,7 @@ _PUPIL_BYTES = {False: 360 << 20, True: 200 << 20}
 _LEVELS = {
     "off": "run as you do",
     "limits": "have limits of time, memory and processes",
-    "strict": "have limits, see the allowed folders alone and no network",
+    "strict": "have limits, see only the allowed folders and no network",
 }
 # Read by a part on its own, or handed to a child.
 _OTHER_VARIABLES = frozenset(

@@ -68,7 +68,7 @@ def recall(topic: str) -> str:
     """
     return (
         f"What do my notes say about {topic!r}? Search by memory_search, read what fits by memory_retrieve, and answer "
-        "from the notes alone: name the key of each note that you use, and say so when they do not answer it."
+        "only from the notes: name the key of each note that you use, and say so when they do not answer it."
     )
 
 

@@ -248,9 +248,7 @@ class _Composer:
         pairs: dict[str, tuple[Leaf, Leaf | Branch]] = {}
         for source in reversed(merged.items if isinstance(merged, Branch) and merged.keys is None else [merged]):
             if isinstance(source, Leaf) or source.keys is None:
-                self._document.tell(
-                    "WF006", (key.start, 2), "<< merges mappings alone.", "Name one, or a list of them."
-                )
+                self._document.tell("WF006", (key.start, 2), "<< merges only mappings.", "Name one, or a list of them.")
             else:
                 pairs |= {key.text: (key, item) for key, item in source.pairs()}
         pairs |= own

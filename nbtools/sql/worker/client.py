@@ -555,7 +555,7 @@ def _death_error(worker: _WorkerProcess) -> NbtoolsError:
         )
     if -code == getattr(signal, "SIGBUS", 7):  # Windows has none
         return SqlFailed(
-            f"the query ended its worker process ({how}): a file or memory that it read was shortened meanwhile.",
+            f"the query ended its worker process ({how}): a file or memory it read was shortened during the query.",
             hint="Ask again when the program that changes it has finished.",
             retryable=True,
         )

@@ -330,7 +330,7 @@ class _Checker:
             paths = [[text] if is_path_like(text) else text.split(".") for text in _texts(first) or ()]
         # The engine reads the name once more: it takes quotes in it off, and the schema main away from a path.
         if not paths or any(_is_read_again(path) for path in paths):
-            self._refuse("the table must be named in the text, a file by its path alone", node)
+            self._refuse("the table must be named in the text, and a file only by its path", node)
             return
         for path in paths:
             self._reads_table(path, node, scope)

@@ -237,7 +237,7 @@ class ToolNotEnabled(NbtoolsError, KeyError, code="TOOL_NOT_ENABLED", who="user"
 
 
 class ApprovalDenied(NbtoolsError, PermissionError, code="APPROVAL_DENIED", who="human"):
-    """The gate asked and the answer was no, or nobody was there to ask."""
+    """The gate asked and the answer was no, or there was no one to ask."""
 
 
 class ApprovalPending(ApprovalDenied):
@@ -273,7 +273,7 @@ class MemoryWriteFailed(NbtoolsError, OSError, code="MEMORY_WRITE_FAILED", who="
 
 
 class MemoryUnavailable(MemoryWriteFailed, who="user"):
-    """The memory store cannot be had: read-only, locked, damaged or out of reach."""
+    """The memory store is unavailable: read-only, locked, damaged or out of reach."""
 
 
 class MemoryDamaged(MemoryUnavailable):

@@ -1,8 +1,8 @@
 """Which names and types of columns a model may see where it may see no value: those of a snapshot.
 
 The snapshot is what the allowed sources said of their columns when the conversation began: frames, tables, and files
-that were there and that nobody has written since. Where a query reads nothing else, and its columns follow from theirs
-alone (`Verdict.fixed`), the names and types of its result tell no more than its text and the snapshot do, and are
+that existed and have not been written since. Where a query reads nothing else, and its columns follow only from theirs
+(`Verdict.fixed`), the names and types of its result tell no more than its text and the snapshot do, and are
 shared. Of any other query no column is named, and none is counted.
 
 What the snapshot cannot say is not shared: the keys of JSON and of nested values; the first line of a text file or a
@@ -86,7 +86,7 @@ class ColumnNames:
         return list(zip(names, kinds, strict=True))
 
     def refusal(self, arguments: Mapping[str, Any]) -> str | None:
-        """Return why a text may not run, made of the text alone; `None` where that is not the reason."""
+        """Return why a text may not run, made only of the text; `None` where that is not the reason."""
         try:
             error = self._checked(arguments).error()
         except NbtoolsError:

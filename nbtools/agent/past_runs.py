@@ -44,7 +44,7 @@ class AgentHost:
     check_workflow
         Returns what is wrong with the YAML of a workflow, nothing where it is valid.
     idle
-        Returns the tools that can do nothing here, which a model is offered by their names alone.
+        Returns the tools that can do nothing here, of which a model gets only the names.
     model
         The setting ``model``: which model answers where a call names none; `None` where nothing is set.
     models

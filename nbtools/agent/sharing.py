@@ -3,7 +3,7 @@
 The level is held where results and descriptions become text for the model, and nowhere else, so no tool has to know
 it. At ``schema`` a result keeps its kind, its sizes and its yes-or-no facts: a number, a text, a name of a file and a
 message of an error may all be values. Sizes are rounded up to powers of two. Names and types of columns are those of a
-snapshot (`column_names`). What follows from the model's own arguments alone, and what a person or the door says to it,
+snapshot (`column_names`). What follows only from the model's own arguments, and what a person or the door says to it,
 passes.
 
 That keeps values from being handed on, by mistake or because a text asked for them. It does not keep a model from

@@ -123,7 +123,7 @@ class OwnSessions:
         self._forking: set[str] = set()
 
     async def rename(self, tool: Tool, call: ToolCall) -> ToolCall:
-        """Return a call that names sessions of the try alone, which are copied now where they are not.
+        """Return a call that names only sessions of the try, which are copied now where they are not.
 
         Raises
         ------

@@ -278,7 +278,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
 
     @until_closed
     def recorder(self) -> CallRecorder:
-        """Keeps the record of calls, in the memory database when it can be had."""
+        """Keeps the record of calls, in the memory database when that is available."""
         return CallRecorder(lambda records: self._call_log.append(*records))
 
     @until_closed

@@ -23,7 +23,7 @@ def portable_tools(
 
 
 def stays_here(item: Tool, rules: Iterable[Rule], *, sql: bool) -> bool:
-    """Tell whether calls of a tool are for this process alone.
+    """Tell whether calls of a tool are only for this process.
 
     Parameters
     ----------

@@ -423,7 +423,7 @@ class Workbench(Parts):
         return frame
 
     def call_records(self, limit: int = 1_000) -> list[dict[str, Any]]:
-        """Return the recorded calls, newest first; those of this process alone when the memory cannot be had.
+        """Return the recorded calls, newest first; only those of this process when the memory is unavailable.
 
         Calls that wait for a memory which cannot be written are among them; `CallRecorder.told` says so.
         """

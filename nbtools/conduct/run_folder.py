@@ -78,7 +78,7 @@ class RunFolder:
 
     @staticmethod
     def lay_down(folder: Path, *inside: str) -> None:
-        """Make the folder of a new run, for its owner alone, with empty folders inside; it must not be there."""
+        """Make the folder of a new run, only for its owner, with empty folders inside; it must not be there."""
         make_private(folder.parent)
         folder.mkdir(mode=0o700)
         for name in inside:
@@ -136,7 +136,7 @@ class RunFolder:
         return lease
 
     def withdraw(self, *, only_ended: bool = False) -> bool:
-        """Let nobody take up the run again, so that its folder can be removed, and return whether that came to pass.
+        """Prevent that the run is taken up again, so that its folder can be removed; return whether that succeeded.
 
         Parameters
         ----------

@@ -109,7 +109,7 @@ class AppliedConfinement:
     level
         The level really in force. A strict one that lacks a part is ``"limits"``, though the other parts hold.
     missing
-        What was asked for and could not be had, a phrase each.
+        What was asked for and is unavailable, a phrase each.
     listener
         Descriptor for a `Supervisor`; `None` unless asked for, and when it was handed over already.
     """

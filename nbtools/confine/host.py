@@ -49,7 +49,7 @@ class HostLimits:
     shared_memory
         Whether a strict child can have its own ``/dev/shm``; otherwise it sees that of all programs.
     own_processes
-        Whether a strict child sees its own processes alone; otherwise it can read names and arguments of all.
+        Whether a strict child sees only its own processes; otherwise it can read names and arguments of all.
     refused
         What a strict child was refused, by short name.
     missing
@@ -101,7 +101,7 @@ class HostLimits:
         level
             The level wanted.
         explicit
-            Whether someone asked for exactly this; otherwise the best that can be had is taken.
+            Whether someone asked for exactly this; otherwise the best available one is taken.
 
         Raises
         ------

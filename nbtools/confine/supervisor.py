@@ -11,7 +11,7 @@ process cannot name until it gets it in place of the one it asked for.
 
 The supervisor believes nothing of the process. It uses the numbers of the notice, never a name or a text that the
 process could choose; a path leads through no descriptor of the supervisor's own, however it is spelled; a call that
-takes too long is given up; and whatever goes wrong is an error for that call alone.
+takes too long is given up; and whatever goes wrong is an error only for that call.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Supervisor:
             self._listener = -1
 
     def answer(self) -> bool:
-        """Answer one waiting call; false when there is nobody left to answer."""
+        """Answer one waiting call; false when no one is left to answer."""
         events = select.poll()
         events.register(self._listener, select.POLLIN)
         ready = events.poll(0)

@@ -78,7 +78,7 @@ def join(labels: Iterable[Label]) -> Label:
 
 
 def hosts_in(text: str) -> frozenset[str]:
-    """Return the hosts that a text of a person names, by URLs or by names alone that cannot be names of files.
+    """Return the hosts that a text of a person names, by URLs or by mere names that cannot be names of files.
 
     Examples
     --------

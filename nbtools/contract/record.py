@@ -1,9 +1,9 @@
 """The record of calls: what was asked, by whom, and how it ended.
 
 A `CallRecorder` keeps the last records in memory and hands them to a sink, such as the memory database, from a
-separate thread and several at once: writing history never makes a call slower, and a store that cannot be had takes
-no tool away. What the sink does not take waits, is tried again, and is told. A call that takes long is on record from
-then on, without an end: where its process is killed, nobody is left to say how it ended.
+separate thread and several at once: writing history never makes a call slower, and an unavailable store takes no tool
+away. What the sink does not take waits, is tried again, and is told. A call that takes long is on record from
+then on, without an end: if its process is killed, nothing is left to say how it ended.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class CallRecorder:
         self.lost = 0
 
     def append(self, record: CallRecord) -> None:
-        """Remember a call, of one that has not ended for the sink alone; returns at once."""
+        """Remember a call, only for the sink if it has not ended; returns at once."""
         if record.ok is not None:
             self._recent.append(record)
         if self._sink is None:

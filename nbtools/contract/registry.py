@@ -126,7 +126,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
         return tuple(self._tools)
 
     def select(self, *names: str) -> Registry:
-        """Return the registry with these tools alone, in this order; ``"*"`` stands for all others, ``"a*"`` for some.
+        """Return the registry with only these tools, in this order; ``"*"`` stands for all others, ``"a*"`` for some.
 
         ``"!a"`` takes away what stands before it; alone it stands for all but that one.
 
@@ -309,7 +309,7 @@ class Registry(KnowsOtherWords, Mapping[str, Tool]):
     def with_entry_points(self, group: str = ENTRY_POINTS) -> tuple[Registry, tuple[str, ...]]:
         """Return the registry with the tools that installed packages offer, and what is wrong with the others.
 
-        Each entry point names a function, a tool, or an iterable of them. What cannot be had is left out and told,
+        Each entry point names a function, a tool, or an iterable of them. What is unavailable is left out and reported,
         because one broken package must not take the shelf away: one that does not load (or ends the process), or
         whose tool has a name that is none or is taken.
         """

@@ -1,6 +1,6 @@
 """What a call gives back: `ToolResult` and its parts.
 
-A tool returns plain JSON data, text, or an `Output` when data alone does not say it all; the door makes the
+A tool returns plain JSON data, text, or an `Output` when data is not enough; the door makes the
 `ToolResult` from it. Everything here is frozen and picklable, because results cross processes.
 """
 
@@ -132,7 +132,7 @@ class ErrorInfo:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Output(Generic[T_co]):
-    """What a tool returns when data alone does not say it all.
+    """What a tool returns when data is not enough.
 
     A return annotation tells the type of the data, ``Output[dict[str, int]]``: the output schema is made of it.
 

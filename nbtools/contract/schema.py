@@ -1,4 +1,4 @@
-"""Renderings of a tool's schema for models and for MCP: pure functions, provider quirks live here alone."""
+"""Renderings of a tool's schema for models and for MCP: pure functions, provider quirks live only here."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ class _Workers:
         _after_fork(self._idle.clear)
 
     def start(self, work: Callable[[], None]) -> None:
-        """Run `work` in a thread that nobody uses."""
+        """Run `work` in a free thread."""
         try:
             self._idle.pop().put(work)
         except IndexError:

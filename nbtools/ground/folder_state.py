@@ -40,7 +40,7 @@ class FolderState:
     """What lay in a folder before something ran there.
 
     Caches and links are left out, and what nbtools itself stores: its home, and a memory file with the folder of its
-    keeper. The first 5,000 entries are listed, nearest first. What lies beyond them is judged by its change time alone:
+    keeper. The first 5,000 entries are listed, nearest first. What lies beyond them is judged only by its change time:
     it counts as written when that is at most 2 s before the listing, or later.
 
     Parameters

@@ -19,7 +19,7 @@ def send(line: socket.socket, *parts: bytes | memoryview, descriptors: Sequence[
     Raises
     ------
     OSError
-        Nobody is there any more, or a socket that does not block is full.
+        The other side has gone, or a socket that does not block is full.
     """
     sent = socket.send_fds(line, parts, descriptors) if descriptors else line.sendmsg(parts)
     for part in parts:

@@ -1,4 +1,4 @@
-"""Where the user's state lies when nobody has said it: known without the settings, which take longer to import."""
+"""Where the user's state is by default: known without the settings, which take longer to import."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def facts_in(lock: Path) -> dict[str, Any]:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder where it is missing, and the missing ones above it, for their owner alone.
+    """Make a folder where it is missing, and the missing ones above it, only for their owner.
 
     `Path.mkdir` gives those above it the mode of the umask, so that others could look in, or swap what lies there.
     """

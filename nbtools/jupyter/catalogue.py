@@ -14,7 +14,7 @@ class MagicEntry(NamedTuple):
     Attributes
     ----------
     name
-        The short name, taken only when nobody has it.
+        The short name, used only if it is free.
     always
         The name that is always there.
     kinds

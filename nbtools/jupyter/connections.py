@@ -1,6 +1,6 @@
 """The connections of a notebook: those of its settings and those that its person opens, one of which is current.
 
-They belong to the person's SQL session. A model has its own session, which knows those of the settings alone.
+They belong to the person's SQL session. A model has its own session, which knows only those of the settings.
 """
 
 from __future__ import annotations

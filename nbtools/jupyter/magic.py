@@ -40,8 +40,8 @@ class Magic:
         Returns where in the line free text begins, such as SQL, which is neither split nor filled; `None` for magics
         whose line is arguments all along.
     refine
-        Returns the parser for the very words of a line; `None` where one parser fits all lines. The flag asks for
-        names alone, which completion needs and which cost no import.
+        Returns the parser for the very words of a line; `None` where one parser fits all lines. The flag asks only for
+        names, which completion needs and which cost no import.
     is_sql
         Whether a semicolon ends the text; elsewhere it mutes the magic.
     """

@@ -35,7 +35,7 @@ class Backends:
     Parameters
     ----------
     choice
-        As `settled` returns it: ``"auto"`` takes forked kernels where they can be had, else spawned ones. A `Backend`
+        As `settled` returns it: ``"auto"`` takes forked kernels where available, else spawned ones. A `Backend`
         runs every language, and stays its maker's to close.
     folder
         The owner's folder; `None` when nothing is to be opened.

@@ -3,7 +3,7 @@
 `FakeKernels` is `nbtools.kernels.Kernels` over a `FakeBackend`. A script is answered by what the test gave for it; any
 other Python script runs in a thread of this process, with its own names. So a fake confines nothing, and does not
 survive what would end this process. Of the output, what `print` writes is kept, and the value of the last line; a
-relative path means the working folder for `open` alone; no open figure is saved.
+relative path means the working folder only for `open`; no open figure is saved.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class Execution:
         Where names for it were given, the object itself: a table, an array, a figure, or JSON.
     others
         Names of files in the folders of `RunContext.watched` that the kernel's own process has not changed, and another
-        one has; `None` where nobody knows.
+        one has; `None` if unknown.
     has_children
         Whether that may be one that the code has started.
     """
@@ -408,7 +408,7 @@ class RunContext:
         Whether a Python kernel sends the value of the last expression too. A variable that is a mapping with the one
         key ``__parquet__`` is read from that file then.
     ends
-        What ends with the code: the ``"script"`` that it is, in a kernel that nobody used, or a ``"session"``; empty
+        What ends with the code: the ``"script"`` that it is, in an unused kernel, or a ``"session"``; empty
         when more code follows. Then threads are waited for, functions of `atexit` run, and open files are closed.
     watched
         Folders in which a Python kernel looks whether other programs write there, too.

@@ -1,6 +1,6 @@
 """Kernels held ready, so that a script need not wait for one.
 
-A spare is an open kernel that nobody has used: made ahead with its options, warmed by one silent run, handed out once.
+A spare is an open, unused kernel: made ahead with its options, warmed by one silent run, handed out once.
 The place it leaves is filled after the run that took it, which has the processor first. Spares exist for the options
 that were asked for last; a spare whose backend or environment has changed since is thrown away.
 """
@@ -107,7 +107,7 @@ class Pool:
         self._count = 0
 
     async def take(self, options: KernelOptions) -> Lease:
-        """Return a kernel that nobody used: a spare, or one opened now."""
+        """Return an unused kernel: a spare, or one opened now."""
         self._count += 1
         self._note(options)
         if self._is_stale():

@@ -78,7 +78,7 @@ class Kernels(ClosedAtEnd):
         Modules that forked kernels have loaded.
     warm_s
         Seconds for which a process with these modules stays for all of the user's notebooks and commands after its last
-        use; 0 makes one for these kernels alone. It needs `home`.
+        use; 0 makes one only for these kernels. It needs `home`.
     idle_s
         Seconds after which an unused session is ended; `None` never ends one.
     timeout
@@ -218,7 +218,7 @@ class Kernels(ClosedAtEnd):
         InvalidArguments, FileMissing, PathNotAllowed, LimitExceeded
             The request does not make sense, or is not allowed.
         LanguageUnavailable, SandboxUnavailable, KernelDied, WorkbenchClosed
-            No kernel for it can be had: on this host, or because `close` was called before.
+            No kernel for it is available: on this host, or because `close` was called before.
         """
         seconds = self.timeout if timeout == "setting" else timeout
         folder = None if cwd is None else validation.check_folder(cwd, self._roots)

@@ -142,7 +142,7 @@ class McpClient:
         Raises
         ------
         ApprovalDenied
-            The client shows no forms, so nobody was asked; or it is asked by the answer to this call.
+            The client shows no forms, so no one was asked; or it is asked by the answer to this call.
         """
         digest = request.seal
         # The call is repeated from its beginning by clients of the newer era: it passes here a second time.

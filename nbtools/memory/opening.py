@@ -91,7 +91,7 @@ def open_repository(
 ) -> Repository:
     """Open the repository that a URL names.
 
-    A DuckDB file is opened on first use, not here, so a notebook loads even when its memory cannot be had.
+    A DuckDB file is opened on first use, not here, so a notebook loads even when its memory is unavailable.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def open_repository(
     history
         How many versions of a record are kept. For a shared file, the process that starts its keeper decides.
     idle_exit
-        Seconds after which a keeper that nobody uses leaves; `None` takes ``NBTOOLS_KEEPER_IDLE``, or a minute.
+        Seconds after which an unused keeper leaves; `None` takes ``NBTOOLS_KEEPER_IDLE``, or a minute.
     timeout
         Seconds that one request may take, including a restart of the keeper.
 

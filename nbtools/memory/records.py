@@ -121,7 +121,7 @@ class MemoryRecord:
     """One item as it was at one version; it unpacks as ``key, value``.
 
     A record that comes from a history may be a deletion: its `change` is ``delete`` or ``expire`` and its value `None`.
-    `score` is set by searches alone: a part of the best one's, between 0.01 and 1; only the order means something.
+    `score` is set only by searches: a part of the best one's, between 0.01 and 1; only the order means something.
     """
 
     agent_id: str

@@ -82,7 +82,7 @@ class Query:
     scope
         Exactly this scope; `None` means every scope of the store.
     keys
-        These keys alone, in this order, absent ones left out; needs a scope. This is the point read: make it fast.
+        Only these keys, in this order, absent ones left out; needs a scope. This is the point read: make it fast.
     prefix
         What the key starts with.
     tags
@@ -184,7 +184,7 @@ class Repository(Protocol):
       are cleaned as those that were there, because they are written behind the calls. No file of this store has the
       value any more when `apply` returns; what a database server does with its pages and logs is its own.
     - Refusals are `VersionConflict` (`check_version`), `InvalidArguments` (`add_numbers`) and `MemoryNotFound`
-      (`no_such_version`); a store that cannot be had is `MemoryUnavailable`, a write that was not stored
+      (`no_such_version`); an unavailable store is `MemoryUnavailable`, a write that was not stored
       `MemoryWriteFailed`.
     - Where it is not known whether a batch was applied, the error is that of `outcome_unknown`.
     - Times of records are aware datetimes in UTC with microseconds; values are fresh objects on every read.

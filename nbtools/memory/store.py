@@ -64,7 +64,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
     workflow_id
         The workflow whose memory it is; ignored for the scope ``agent``.
     node_id
-        The node whose memory it is; counts for the scope ``node`` alone.
+        The node whose memory it is; counts only for the scope ``node``.
     scope
         ``agent`` (shared by all its workflows), ``workflow`` (shared by its nodes) or ``node``; `None` takes the
         narrowest level among the ids.
@@ -390,7 +390,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
         return count
 
     def clear(self) -> int:
-        """Remove every key of this scope alone; return how many there were."""
+        """Remove every key in this scope only; return how many there were."""
         return self._remove(Change(kind="clear", scope=self.scope))
 
     def clear_by_workflow(self, agent_id: str, workflow_id: str) -> int:

@@ -60,7 +60,7 @@ def _own() -> Path:
 
 
 def describe() -> str:
-    """Return, for the doctor, whether groups can be had here, and else why not."""
+    """Return, for the doctor, whether groups are available here, or why not."""
     try:
         _parent_group()
     except OSError as exc:

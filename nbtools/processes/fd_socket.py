@@ -42,7 +42,7 @@ class FdSocket:
         return self._sock.fileno()
 
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> bool:
-        """Send a message and copies of some descriptors; false when nobody is there any more."""
+        """Send a message and copies of some descriptors; false when the other side has gone."""
         body = json.dumps(message).encode()
         try:
             framing.send(self._sock, _HEAD.pack(len(body), len(descriptors)) + body, descriptors=descriptors)
@@ -74,7 +74,7 @@ class FdSocket:
         return self._arrived.popleft() if self._arrived else None
 
     def close(self) -> None:
-        """Close the socket and descriptors that nobody took."""
+        """Close the socket and descriptors that were not taken."""
         self.is_open = False
         while self._descriptors:
             os.close(self._descriptors.popleft())

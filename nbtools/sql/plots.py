@@ -1,7 +1,7 @@
 """Charts of whole results, however many rows: what is drawn is computed by SQL, and few numbers leave the engine.
 
 Each kind of chart is one query over the person's own, which stands in it as a sub-query and is judged with it. Bars may
-be told what their height is of y: ``bar:mean``; it is the sum where nothing is said.
+be told what their height is of y: ``bar:mean``; the sum by default.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ class SavedQueries:
     Parameters
     ----------
     memory
-        Returns the memory that keeps them; `None` keeps them in this process alone.
+        Returns the memory that keeps them; `None` keeps them only in this process.
     at_hand
-        Returns the memory where it is there already, or `None`: looking for a name starts nothing.
+        Returns the memory if it is already open, or `None`: looking for a name starts nothing.
     is_theirs
         Says of what a note holds whether strangers may have written it: who names it would run it unread.
     """

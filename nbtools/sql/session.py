@@ -179,7 +179,7 @@ class SqlSession(ClosedAtEnd):
         isolated
             Run in the confined worker process.
         frames
-            Tables for this query alone, or functions that return them, by name, or a function that returns the table of
+            Tables only for this query, or functions that return them, by name, or a function that returns the table of
             a name, or `None`; they win over all others.
         timeout
             Seconds; `None` takes the session's.

@@ -145,7 +145,7 @@ def way_to_frame(name: str, value: Any) -> str:
 
 
 def is_word_of_sql(name: str) -> bool:
-    """Tell whether a name is one of SQL's own words, which stands for a table or a column in quotes alone."""
+    """Tell whether a name is one of SQL's own words, which means a table or a column only in quotes."""
     return name.upper() in _keywords()
 
 

@@ -61,7 +61,7 @@ def other_words() -> Mapping[str, OtherWord]:
 
 
 def hint_for(word: str, owner: str = "") -> str | None:
-    """Return the sentence on a word of others, `None` for one that nobody else uses.
+    """Return the sentence on a word of others, `None` for one that no other tool uses.
 
     Parameters
     ----------

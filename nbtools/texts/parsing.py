@@ -5,7 +5,7 @@ and size are measured before anything is built. YAML, whose aliases each stand f
 by `nbtools.texts.yaml_tree`.
 
 The package's own lists of words are read here too: they stand in files beside the modules that use them. So are the
-names of encodings that tools take: those whose work grows with the length of the text alone.
+names of encodings that tools take: those whose work grows only with the length of the text.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ async def _read_scope(values: Mapping[str, Any], ctx: Context) -> dict[str, Read
 
 
 def effects_of_save(values: Mapping[str, Any], ctx: Context | None = None) -> Effects:
-    """Return what saving does: a note that is replaced can be had again, but one that ends takes what it replaced."""
+    """Return what saving does: a replaced note can be restored, but one that ends takes what it replaced."""
     ends = isinstance(values.get("ttl"), int | float)
     return _DELETES if ends else _WRITES
 

@@ -1,4 +1,4 @@
-"""`OpenGrids`: tables and explorers, which end when nobody can use them any more.
+"""`OpenGrids`: tables and explorers, which end when they can no longer be used.
 
 In a kernel, ipywidgets holds every widget for as long as the process lives. What a notebook tells: a cell that runs
 again shows another one in place of the one before, and one that was never shown has nothing but its name. Either

@@ -61,7 +61,7 @@ class WorkflowView(LiveWidget):
     stop
         Ends the run of that name.
     answer
-        Takes the answer to a question of a run that nobody drives here: run, step and answer.
+        Takes the answer to a question of a run that is not driven here: run, step and answer.
     behind
         Asks a person where no page takes clicks.
     look

@@ -218,7 +218,7 @@ class Workflows(KnowsOtherWords):
         on_event
             Called on the nbtools loop with each event.
         ask
-            Asks a person who is here, as for `arun`; `None` asks nobody.
+            Asks a person who is here, as for `arun`; `None` asks no one.
         wait_s
             Seconds to wait for answers from elsewhere, as for `arun`; `None` waits for ever.
 
@@ -387,7 +387,7 @@ class Workflows(KnowsOtherWords):
         return self._folders.prune(seconds=seconds, most_bytes=most_bytes)
 
     def forget(self, run_id: str) -> str:
-        """Remove a run that nobody drives, see `nbtools.conduct.run_folders.RunFolders.forget`."""
+        """Remove a run that is not being driven, see `nbtools.conduct.run_folders.RunFolders.forget`."""
         return self._folders.forget(run_id)
 
     def show(self, run_id: str) -> WorkflowRun:
@@ -515,7 +515,7 @@ class Workflows(KnowsOtherWords):
         return questions[step]
 
     def cancel(self, run_id: str, *, by: str = "") -> None:
-        """Ask the driver of a run to end it; a run that nobody drives is ended at once.
+        """Ask the driver of a run to end it; a run that is not being driven is ended at once.
 
         Raises
         ------

@@ -176,7 +176,7 @@ _AnyTool = Annotated[
 
 
 class OfferedTool(Model):
-    """A tool that a model may call, with what holds for this node alone."""
+    """A tool that a model may call, with what holds only for this node."""
 
     name: str = Field(description="A tool of the registry or of `tools`.")
     on_error: Literal["fail", "continue"] | None = Field(

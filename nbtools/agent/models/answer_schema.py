@@ -13,7 +13,7 @@ from nbtools.errors import InvalidArguments
 
 
 def object_schema(schema: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bool]:
-    """Return a schema as one of an object, and whether the answer is its ``value``: models send objects alone."""
+    """Return a schema as one of an object, and whether the answer is its ``value``: models send only objects."""
     if schema is None:
         return None, False
     if schema.get("type") == "object" or "properties" in schema:

@@ -1,8 +1,8 @@
 """How an answer of a model ended, and what that means for the run.
 
 A provider says with the last event of an answer why it ended: it is whole, it reached a limit of its length, it was
-refused. Where nothing is said, the answer broke off, however cleanly the connection was closed. A run acts on whole
-answers alone: what half an answer asks for is not called.
+refused. Where nothing is said, the answer broke off, however cleanly the connection was closed. A run acts only on
+whole answers: what half an answer asks for is not called.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tools by need: a model is sent a few of many tools, and finds the others by ``tool_search``.
 
-What is sent follows from the conversation alone: the tools of the run itself, those that fit what was asked first, then
+What is sent follows only from the conversation: the tools of the run itself, those that fit what was asked first, then
 those that the model searched for or called, in that order. So a run that continues elsewhere sends the same tools, and
 earlier tools keep their places, for the provider's cache. A tool that is not sent can still be called: the
 toolset has every tool, and the door judges each call.

@@ -52,7 +52,7 @@ class Surroundings:
     Attributes
     ----------
     ask
-        Puts a question of the model to a person; `None` where nobody is there.
+        Puts a question of the model to a person; `None` without a person.
     look
         Tells the variables of the notebook; `None` where there is none.
     page
@@ -81,7 +81,7 @@ async def answer_of(ask: Ask | None, question: str, choices: Sequence[str] = ())
     Raises
     ------
     ApprovalDenied
-        Nobody is there, or nothing was said.
+        No person is there, or nothing was answered.
     """
     answer: str | Awaitable[str | None] | None = None
     if ask is not None:

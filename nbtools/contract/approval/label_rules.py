@@ -118,7 +118,7 @@ def of_unknown(services: Services) -> Label:
 def of_call(prepared: PreparedCall, *, has_words: bool = True) -> Label:
     """Return the label of what a call gives by what its tool declares: what is not declared public is private.
 
-    What has no words, such as that a message was sent, is nobody's text.
+    A result without words, such as that a message was sent, has no author.
     """
     effects = prepared.effects
     is_theirs = has_words and (effects.open_world or effects.undeclared or not prepared.tool.trusted)

@@ -45,7 +45,7 @@ _ANY: Mapping[str, Any] = {"anyOf": [*_PLAIN, {"type": "array", "items": {"anyOf
 class Canonical:
     """Puts an argument that has several spellings into one: ``Annotated[str, Canonical(str.upper)]``.
 
-    Rules, people and the function see that one alone.
+    Rules, people and the function see only that one.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ _SPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
 
 def listen_at(folder: Path) -> socket.socket:
-    """Return a socket in a folder, on which this user alone can connect."""
+    """Return a socket in a folder, to which only this user can connect."""
     with contextlib.suppress(FileNotFoundError):
         (folder / SOCKET).unlink()
     listener = socket.socket(socket.AF_UNIX)
@@ -70,7 +70,7 @@ class ForkingServer:
         self._used = time.monotonic()
 
     def run(self) -> None:
-        """Serve owners until nobody needs the process any more."""
+        """Serve owners until the process is no longer needed."""
         waited_for: list[Any] = [self._listener, *([] if self._successor is None else [self._successor])]
         self._listener.setblocking(False)
         while True:

@@ -70,7 +70,7 @@ def commands_place(home: Path) -> Path:
 
 
 def is_private(folder: Path) -> bool:
-    """Tell whether a folder is this user's, and nobody else may look into it."""
+    """Tell whether a folder is this user's and closed to all others."""
     try:
         state = folder.lstat()
     except OSError:

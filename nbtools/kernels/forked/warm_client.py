@@ -50,7 +50,7 @@ class WarmClient:
     home
         The folder of nbtools, in which the socket lies.
     idle_s
-        Seconds after which a warm process that is started here leaves when nobody uses it.
+        Seconds after which a warm process that is started here leaves when it is not used.
     preloads
         What it loads.
     """
@@ -91,7 +91,7 @@ class WarmClient:
         return is_wanted
 
     async def join(self, folder: Path) -> WardenClient | None:
-        """Return a zygote forked for this process, whose folder is `folder`; `None` when it cannot be had."""
+        """Return a zygote forked for this process, whose folder is `folder`; `None` if there is none."""
         for _ in range(_TRIES):
             connection = await aio.in_thread(self._connect, _HEAD_START_S)
             if connection is None:

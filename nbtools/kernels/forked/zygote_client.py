@@ -43,7 +43,7 @@ class ZygoteClient:
     Attributes
     ----------
     problem
-        Why forks cannot be had; `None` as long as nothing speaks against them.
+        Why forks are unavailable; `None` as long as nothing speaks against them.
     left_out
         Preloads that are not loaded, because they leave threads running.
     """

@@ -138,7 +138,7 @@ def upload_calls(path: Path, remote: str, size: int = PIECE_BYTES) -> Iterator[s
 
 
 def local_path(remote: str, plan: StagingPlan, context: RunContext) -> Path | None:
-    """Return the local path for a file that the remote kernel made; `None` when nobody asked for it.
+    """Return the local path for a file that the remote kernel made; `None` when it was not asked for.
 
     A place that would lead out of the working folder is not wanted either.
     """

@@ -4,7 +4,7 @@ A script whose statements run inside of the kernel's own loop may await at the t
 `asyncio.run`, which refuses to run where a loop is running. So that one steps aside meanwhile: for asyncio there is no
 running loop and no current task until the inner loop has ended.
 
-Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
+Like `nbtools.kernels.inside.hooks`, this module uses only the standard library.
 """
 
 from __future__ import annotations

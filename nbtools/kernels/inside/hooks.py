@@ -1,7 +1,7 @@
 """What a script finds around it inside its kernel: folder, names, figures, memory, and the report on how it ended.
 
 A forked kernel has imported this module before; any other Python kernel gets its text over the wire, wherever it runs.
-Therefore it uses the standard library alone and finds everything else, IPython first of all, when it is called.
+Therefore it uses only the standard library and finds everything else, IPython first of all, when it is called.
 
 `begin` is told the context of the next script. Two hooks do the rest: after a cell the open figure is saved if that was
 asked for, and a report goes out as a display of a private MIME type, which the owner takes out of the stream: the line

@@ -1,6 +1,6 @@
 """What a script finds under the name ``memory``: the scope that it was granted, answered by its owner.
 
-Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
+Like `nbtools.kernels.inside.hooks`, this module uses only the standard library.
 """
 
 from __future__ import annotations

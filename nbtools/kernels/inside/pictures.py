@@ -1,6 +1,6 @@
 """Pictures of what a script draws: figures of matplotlib, and what other packages and values have in place of them.
 
-Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
+Like `nbtools.kernels.inside.hooks`, this module uses only the standard library.
 """
 
 from __future__ import annotations

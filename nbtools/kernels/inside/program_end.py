@@ -9,7 +9,7 @@ the kernel after that.
 An interrupt ends the waiting, and the rest follows: without time left, what was written stays. What is waited for
 is told before, because a kernel that must be killed tells nothing.
 
-Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
+Like `nbtools.kernels.inside.hooks`, this module uses only the standard library.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What is printed reaches the owner by a thread and a socket, so a crash would take the last of it along. Therefore it is
 written into a file in memory as well, the `LastWords` of the kernel, which the owner reads where the kernel died.
 
-Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
+Like `nbtools.kernels.inside.hooks`, this module uses only the standard library.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A value goes to its owner in a report. Where the owner is a program that wants J
 its first rows (`json_report`). Where it is a person's notebook, tables, arrays and figures come as themselves, as files
 of `nbtools.kernels.inside.stored`; they may stand in mappings and lists.
 
-Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
+Like `nbtools.kernels.inside.hooks`, this module uses only the standard library.
 """
 
 from __future__ import annotations

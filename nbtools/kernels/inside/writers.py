@@ -5,7 +5,7 @@ has started count as others there, so whose the other changes are is not certain
 known where the system does not tell: before Linux 5.13, in a strict kernel, in most containers, or when too much
 happened.
 
-Like `nbtools.kernels.inside.hooks`, this module uses the standard library alone.
+Like `nbtools.kernels.inside.hooks`, this module uses only the standard library.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ordinary Jupyter kernels, started from a kernelspec by a small warden process.
 
-The backend of macOS, of any kernelspec that is not a Python of ours, and of Linux when forks cannot be had. The kernel
+The backend of macOS, of any kernelspec that is not a Python of ours, and of Linux without forks. The kernel
 is what the kernelspec says, over local sockets; the warden gives it a process group, limits, and an end when the owner
 ends.
 """

@@ -37,7 +37,7 @@ class EarlierState:
     files
         What the run that followed wrote, which no undo takes back.
     own_bytes
-        How much memory was the session's alone, before this shared it; 0 where nobody has looked.
+        How much memory was the session's alone, before this shared it; 0 if not measured.
     """
 
     lease: Lease

@@ -63,7 +63,7 @@ class IndexSource(NamedTuple):
     overlay
         Returns a sequence number, and the newest rows that are not in the file yet.
     scan
-        Returns slices of the records in the file with later numbers than the one given; with 0 the live ones alone.
+        Returns slices of the records in the file with later numbers than the one given; with 0 only the live ones.
     totals
         Returns how many live records the file has, and the sum of their sequence numbers, without those of some ids.
     """
@@ -116,7 +116,7 @@ class LiveIndex:
         Parameters
         ----------
         is_quiet
-            Whether nobody asks at the moment, so that there is time for what takes longer.
+            Whether there are no requests now, so that there is time for slower work.
         """
         if not is_quiet and len(self._queue) < _MANY_QUEUED:
             return

@@ -32,7 +32,7 @@ class FileOptions:
     ----------
     read_bytes
         A file up to this size is read through at each start, which takes 0.1 s. A larger one is read after a crash,
-        else when nobody asks.
+        else when there are no requests.
     snapshot_bytes
         Bytes of the journal from which the file is copied, once `snapshot_share` is reached too.
     snapshot_share

@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 class DuckDBRepository:
-    """Records in a DuckDB file that this process alone has open.
+    """Records in a DuckDB file that only this process has open.
 
     The file is opened on first use.
 

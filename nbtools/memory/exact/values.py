@@ -47,7 +47,7 @@ _FORMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 def to_json(value: Any) -> Any:
-    """Return JSON that stands for a value and its type alone.
+    """Return JSON that stands only for a value and its type.
 
     Raises
     ------

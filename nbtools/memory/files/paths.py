@@ -1,4 +1,4 @@
-"""Virtual paths of the memory tool, which are checked by their text alone."""
+"""Virtual paths of the memory tool, of which only the text is checked."""
 
 from __future__ import annotations
 

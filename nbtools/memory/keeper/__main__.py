@@ -1,7 +1,7 @@
 """The keeper: the one process that has a memory file open, for all notebooks, kernels and agents of a user.
 
 ``python -m nbtools.memory.keeper /path/m.duckdb`` is started by the first client that needs it, goes on in the
-background, and leaves when nobody has asked it anything for a while. What it says on standard output until then is one
+background, and leaves when it has had no requests for a while. What it says on standard output until then is one
 line of JSON: ``{"ready": true}``, or why it cannot serve.
 """
 
@@ -78,7 +78,7 @@ def serve(
     Raises
     ------
     MemoryUnavailable
-        The file cannot be had.
+        The file is unavailable.
     """
     os.umask(0o077)  # Notes are nobody else's business.
     directory = MemoryDirectory(path)

@@ -168,7 +168,7 @@ def rows_to_frames(
 
 
 def table_to_frames(table: bytes) -> Iterator[bytes]:
-    """Yield the frames of an answer with a file, which JSON can hold as base64 alone."""
+    """Yield the frames of an answer with a file, which JSON can hold only as base64."""
     for start in range(0, len(table), _BYTES_PER_FRAME):
         part = base64.b64encode(table[start : start + _BYTES_PER_FRAME]).decode()
         yield frame(f'{{"rows":[],"table":["{part}"]}}', more=start + _BYTES_PER_FRAME < len(table))

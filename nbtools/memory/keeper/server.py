@@ -57,7 +57,7 @@ _FORGOTTEN = 20
 
 
 class KeeperServer:
-    """Serve one engine to clients until nobody needs it.
+    """Serve one engine to clients until it is no longer needed.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def read_arrow(
     Raises
     ------
     LimitExceeded
-        The result, or its first row alone, is larger than it may be.
+        The result, or even its first row, is larger than it may be.
     """
     import pyarrow as pa
 
@@ -98,7 +98,7 @@ def read_tuples(
     Raises
     ------
     LimitExceeded
-        The result, or its first row alone, is larger than it may be.
+        The result, or even its first row, is larger than it may be.
     """
     most_rows, most_bytes = _caps(request)
     fetched: list[tuple[Any, ...]] = []

@@ -60,9 +60,9 @@ class QueryRequest:
     progress
         Whether someone wants to know how far it is, which costs a little.
     only_shown
-        Whether the rows are wanted as text alone, for which no library need be loaded.
+        Whether the rows are wanted only as text, for which no library need be loaded.
     only_types
-        Whether names and types of the columns are wanted alone; DuckDB tells them without a run.
+        Whether only names and types of the columns are wanted; DuckDB tells them without a run.
     zone
         In which DuckDB shows moments; `None` for that of the engine's options.
     """

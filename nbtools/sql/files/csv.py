@@ -127,7 +127,7 @@ def oddities(
     content: bytes | None = None,
     is_whole: bool = True,
 ) -> tuple[str, ...]:
-    """Return a phrase for each file whose first lines are skipped, or whose fields are one, though nobody said so."""
+    """Return a phrase for each file whose first lines are skipped, or whose fields are one, without an option."""
     if not {"skip", "auto_detect"}.isdisjoint(call.options):
         return ()
     phrases = []

@@ -1,4 +1,4 @@
-"""Encodings: copies in UTF-8 of texts in any other one that Python knows, for engines that read UTF-8 alone."""
+"""Encodings: copies in UTF-8 of texts in any other one that Python knows, for engines that read only UTF-8."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def names_columns(columns: Iterable[str], types: Iterable[Any]) -> bool:
 
 
 def may_be_renamed(labels: Sequence[str]) -> bool:
-    """Tell whether one of the names may be DuckDB's, for a column or key that differs from another in case alone."""
+    """Tell whether one of the names may be DuckDB's, for a column or key that differs from another only in case."""
     folded = {name.casefold() for name in labels}
     return any((base := _NUMBERED.fullmatch(name)) and base[1] in folded for name in folded)
 

@@ -313,7 +313,7 @@ def offer(row: Sequence[Any]) -> dict[str, Any]:
     -------
     dict
         ``rows`` looked at; ``numbers``, ``dates`` and ``words``, each with its count, the most frequent first. Of two
-        forms that differ by the places of day and month alone, only the more frequent one is there. Where most values
+        forms that differ only in the places of day and month, only the more frequent one is there. Where most values
         are numbers or dates, any word that stands between them is one for a missing value.
     """
     rows, *rest = map(int, row[:-1])

@@ -79,7 +79,7 @@ class TableSource(abc.ABC):
         Parameters
         ----------
         cursor
-            Of the caller alone.
+            Only of the caller.
         rows
             Numbers of rows.
         columns

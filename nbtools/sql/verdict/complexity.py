@@ -1,4 +1,4 @@
-"""Complexity limits: how much work and stack sqlglot may need for a text, estimated from its tokens alone.
+"""Complexity limits: how much work and stack sqlglot may need for a text, estimated only from its tokens.
 
 A text can bomb a parser by recursive descent without a single bracket. ``CASE WHEN CASE WHEN …`` nests; the compiled
 sqlglot recurses in C, which Python's own limit does not always stop, and a full stack ends the process. sqlglot tries

@@ -9,7 +9,7 @@ For DuckDB the engine's own parser has the first word and sqlglot the second:
    functions, only constant paths below the allowed folders;
 4. sqlglot's tree (`sqlglot_parser`): nothing in it that changes anything.
 
-For every other dialect sqlglot alone decides (`dialects`), and unknown functions are refused.
+For every other dialect only sqlglot decides (`dialects`), and unknown functions are refused.
 """
 
 from __future__ import annotations

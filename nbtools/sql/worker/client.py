@@ -196,7 +196,7 @@ class IsolatedEngine:
     Parameters
     ----------
     database
-        A database file; `None` for frames and files alone.
+        A database file; `None` for only frames and files.
     options
         Roots and limits.
     kind

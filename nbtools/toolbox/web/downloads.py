@@ -109,7 +109,7 @@ class Downloads:
         PermissionDenied
             The URL, an address it leads to, or the account may not be used.
         FileMissing, HttpError, NetworkError, CallTimeout
-            It is not there, or cannot be had (in time).
+            It does not exist, or is not available (in time).
         LimitExceeded
             It is larger than it may be, or no space is left.
         """

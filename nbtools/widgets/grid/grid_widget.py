@@ -279,7 +279,7 @@ def _short(cell: Any) -> str:
 
 @contextlib.contextmanager
 def controlled(request: ViewRequest) -> Iterator[QueryControl]:
-    """Yield what ends a statement when nobody waits for the answer any more."""
+    """Yield what ends a statement when its answer is no longer wanted."""
     control = QueryControl()
     with request.interrupted_by(lambda: control.stop("stop")):
         yield control
@@ -307,7 +307,7 @@ class _Samples:
         Raises
         ------
         Cancelled
-            Nobody waits for it any more.
+            It is no longer wanted.
         """
         while True:
             while (left := self._quiet_from - time.monotonic()) > 0:

@@ -16,7 +16,7 @@ _BRACED = re.compile(r"(?<![{$\\])\{\s*([A-Za-z_][\w-]*)\s*\}(?!\})")
 
 
 def check_prompts(subject: Subject, find_model: FindModel | None) -> None:
-    """Report models that nobody knows, and names in braces that are not filled in."""
+    """Report unknown models, and names in braces that are not filled in."""
     for _, node in subject.nodes.values():
         if isinstance(node, PromptNode):
             _check_model(subject, node, find_model)

@@ -179,7 +179,7 @@ async def answer_at_line(step: str, question: Mapping[str, Any], read: Callable[
     question
         The question as data.
     read
-        Shows a text and returns the line that is typed; `None` where nobody is there.
+        Shows a text and returns the line that is typed; `None` without a person.
     """
     prompt = wrapped(f"{step} asks: {question_text(question)}")
     while (line := await read(prompt)) is not None:

@@ -180,7 +180,7 @@ class Runner(Protocol):
         """Return a runner for the nodes of another workflow, with the tools that they may call."""
 
     async def aperform(self, step: StepAttempt, means: Means) -> Any:
-        """Return the result of a step, in which an expected failure is; ``question`` in it says that nobody knows."""
+        """Return the result of a step, in which an expected failure is; ``question`` in it says that it is unknown."""
 
 
 class StepRunner:

@@ -90,7 +90,7 @@ class EarlierStep:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it began what may change something, and nobody knows how that ended."""
+        """Whether it began what may change something, and it is unknown how that ended."""
         if self.state == "ok" or not self.effect:
             return False
         error = self.result.get("error") or {}
@@ -212,7 +212,7 @@ class RunHistory:
         ]
 
     def unknown(self) -> list[EarlierStep]:
-        """Return the steps whose outcome nobody knows, as they were the last time."""
+        """Return the steps whose outcome is unknown, as they were the last time."""
         newest = (group[0] for steps in self._steps.values() for group in steps.values())
         return [step for step in newest if step.is_unknown]
 

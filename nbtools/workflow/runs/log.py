@@ -56,7 +56,7 @@ class RunOrder:
     inputs
         Values of the inputs.
     defaults
-        Those of them that nobody gave: when the run goes on, they are what the file says then.
+        Those of them that were not given: when the run goes on, they are what the file says then.
     files
         Every file that the workflow consists of, its own first; none for a text.
     text

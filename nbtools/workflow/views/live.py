@@ -112,7 +112,7 @@ class LiveView:
             self._show({"text/html": f"<div>{redact(''.join(parts))}</div>", "text/plain": as_text})
 
     def end(self) -> None:
-        """Draw the state alone, because something else shows the rest; nothing where the run never began."""
+        """Draw only the state, because something else shows the rest; nothing where the run never began."""
         if self._state.run_id:
             self.draw(is_short=True)
 

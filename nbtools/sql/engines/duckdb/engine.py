@@ -63,7 +63,7 @@ class DuckDBEngine:
     Parameters
     ----------
     database
-        A database file, attached read-only; `None` for frames and files alone.
+        A database file, attached read-only; `None` for only frames and files.
     options
         Folders and limits.
     spill

@@ -89,7 +89,7 @@ class ReadableFrame:
 
 
 def register_frame(cursor: Any, name: str, frame: Any) -> None:
-    """Make a frame readable under a name, for this cursor alone.
+    """Make a frame readable under a name, only for this cursor.
 
     Raises
     ------

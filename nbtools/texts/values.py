@@ -15,6 +15,10 @@ _PLAIN_BYTES = frozenset(range(32, 127)) - frozenset(b"\\'\"")
 _PARTS = re.compile(r"(.*?\d:\d\d(?::\d\d)?)(?:\.(\d+))?(?:(Z|[+-])(\d\d:?\d\d|)((?::\d\d(?:\.\d+)?)?))?")
 
 
+class Pairs(list[tuple[Any, Any]]):
+    """The entries of a map: pairs in Python, where keys are of any type, and an object in JSON."""
+
+
 def text_of(value: Any) -> str:
     r"""Return the text of a value that is not missing, as DuckDB writes it; lists, maps and structs are JSON.
 
@@ -57,8 +61,9 @@ def jsonable(value: Any) -> Any:
         return _number(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return "0x" + bytes(value).hex()
-    if isinstance(value, Mapping):
-        return {text_of(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, Mapping | Pairs):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return {text_of(key): jsonable(item) for key, item in pairs}
     if isinstance(value, list | tuple | set) and not (hasattr(value, "_fields") or hasattr(value, "months")):
         return [jsonable(item) for item in value]
     return text_of(value)

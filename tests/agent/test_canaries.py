@@ -531,11 +531,11 @@ for name in ("o.parquet", "o.csv"):
         f"select count(*) from '{tmp_path}/o*.csv'": ["count_star()"],
         "select * from read_csv('old.csv')": ["name", "n"],
         "select * from read_csv('old.csv', skip=0)": new,
-        "pivot 'old.csv' on name using sum(n)": "1 columns, which were made since",
+        "pivot 'old.csv' on name using sum(n)": "1 column, which were made since",
         "select o.* from 'old.csv' o": ["name", "n"],
         "select * from 'old.json'": ["column 1"],
         "select * from 'new.csv'": new,
-        "select n from 'old.csv' union all select n from 'new.csv'": "1 columns, which were made since",
+        "select n from 'old.csv' union all select n from 'new.csv'": "1 column, which were made since",
         "select 1 as one": ["one"],
         "select * from 'bare.csv'": ["column 1", "column 2"],  # its first line may be a row
         "select b.*, n from 'bare.csv' b, 'old.csv'": ["column 1", "column 2", "n"],
@@ -546,9 +546,9 @@ for name in ("o.parquet", "o.csv"):
         "from own.new": new,
     }
     left = ("artifacts/o.parquet", "./artifacts/o.parquet", "artifacts/*.parquet", "artifacts/o.csv", "artifacts/?.csv")
-    asked |= {f"select * from '{name}'": "1 columns, which were made since" for name in left}
-    asked["select columns(*) from 'artifacts/o.parquet'"] = "1 columns, which were made since"
-    asked["select * from read_parquet('artifacts/o.parquet')"] = "1 columns, which were made since"
+    asked |= {f"select * from '{name}'": "1 column, which were made since" for name in left}
+    asked["select columns(*) from 'artifacts/o.parquet'"] = "1 column, which were made since"
+    asked["select * from read_parquet('artifacts/o.parquet')"] = "1 column, which were made since"
     asked[f"select * from read_parquet(['{tmp_path}/deep/old.parquet', 'artifacts/o.parquet'])"] = None
     asked["""select * from 'artifacts'.'o.parquet'"""] = None
     with stand_in("openai") as server:

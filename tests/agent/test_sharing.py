@@ -156,8 +156,8 @@ def test_a_model_elsewhere_sees_the_schema_unless_told() -> None:
 
 
 def test_the_schema_rounds_sizes_up_to_powers_of_two() -> None:
-    sizes = [Sharing.of("schema").size(number) for number in (1, 2, 3, 4, 5)]
-    assert sizes == ["1", "up to 2", "up to 4", "up to 4", "up to 8"]
+    sizes = [Sharing.of("schema").size(number, "row") for number in (1, 2, 3, 4, 5)]
+    assert sizes == ["1 row", "up to 2 rows", "up to 4 rows", "up to 4 rows", "up to 8 rows"]
 
 
 def test_a_conversation_does_not_go_on_at_a_lower_level(wb: Workbench) -> None:

@@ -304,8 +304,8 @@ def test_a_column_that_the_engine_has_no_type_for_leaves_the_others_alone(isolat
 @pytest.mark.parametrize(
     ("value", "kind", "shown"),
     [
-        ([("k", dt.datetime(2024, 1, 1))], "MAP(VARCHAR, TIMESTAMP)", [["k", "2024-01-01 00:00:00"]]),  # noqa: DTZ001
-        ([("k", 1), ("l", 2)], "MAP(VARCHAR, BIGINT)", [["k", 1], ["l", 2]]),
+        ([("k", dt.datetime(2024, 1, 1))], "MAP(VARCHAR, TIMESTAMP)", {"k": "2024-01-01 00:00:00"}),  # noqa: DTZ001
+        ([("k", 1), ("l", 2)], "MAP(VARCHAR, BIGINT)", {"k": 1, "l": 2}),
         ([1, dt.date(2024, 1, 1)], "VARCHAR", '[1, "2024-01-01"]'),
         (np.zeros((1, 2)), "VARCHAR", "[[0.0, 0.0]]"),
     ],

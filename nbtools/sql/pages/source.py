@@ -233,7 +233,7 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
         where: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
         cells = frame.iloc[where, column]
         if hasattr(cells.dtype, "pyarrow_dtype"):
-            return python_values(pa.array(cells), objects=True)
+            return python_values(pa.array(cells))
         return _with_gaps(frame, column, list(cells.array))
     if type(frame).__module__.startswith("polars"):
         series = frame.to_series(column)
@@ -244,7 +244,7 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
     else:
         values = frame.column(column)
         part = values.slice(rows.start, len(rows)) if isinstance(rows, range) else values.take(list(map(int, rows)))
-    return python_values(part, objects=True)
+    return python_values(part)
 
 
 def _with_gaps(frame: Any, column: int, values: list[Any]) -> list[Any]:

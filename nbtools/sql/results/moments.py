@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbtools.ground.lazy import pa, pc
-from nbtools.texts.values import short_time, text_of
+from nbtools.texts.values import Pairs, short_time
 
 _DAY_US = 86_400_000_000
 # Of dates and timestamps that Python has, in days since 1970.
@@ -107,30 +107,22 @@ def with_texts(column: Any, *, beyond: bool = False) -> Any:
     return rebuilt(column, pa.types.is_temporal, functools.partial(_without_special, beyond=beyond))
 
 
-def python_values(column: Any, *, objects: bool = False) -> list[Any]:
-    """Return the values of an Arrow column: of narrow floats, at any depth, the doubles that people write: 0.1.
-
-    Parameters
-    ----------
-    column
-        The column.
-    objects
-        Whether maps, which are lists of pairs in Arrow, are dictionaries with texts for keys.
-    """
+def python_values(column: Any) -> list[Any]:
+    """Return the values of an Arrow column: of narrow floats, at any depth, the doubles that people write: 0.1."""
     wide = rebuilt(column, pa.types.is_float32, lambda array: array.cast(pa.string()).cast(pa.float64()))
     values = with_texts(wide, beyond=True).to_pylist()
-    has_maps = objects and has_part(column.type, pa.types.is_map)
-    return [_objects(column.type, value) for value in values] if has_maps else list(values)
+    has_maps = has_part(column.type, pa.types.is_map)
+    return [_with_maps(column.type, value) for value in values] if has_maps else list(values)
 
 
-def _objects(kind: Any, value: Any) -> Any:
+def _with_maps(kind: Any, value: Any) -> Any:
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return {text_of(key): _objects(kind.item_type, each) for key, each in value}
+        return Pairs((key, _with_maps(kind.item_type, each)) for key, each in value)
     if pa.types.is_struct(kind):
-        return {field.name: _objects(field.type, value[field.name]) for field in kind}
-    return [_objects(kind.value_type, each) for each in value] if is_list(kind) else value
+        return {field.name: _with_maps(field.type, value[field.name]) for field in kind}
+    return [_with_maps(kind.value_type, each) for each in value] if is_list(kind) else value
 
 
 def rebuilt(column: Any, is_wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:

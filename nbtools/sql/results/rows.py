@@ -167,9 +167,9 @@ class ArrowRows:
         """Return the rows as tuples of Python's values; see `ResultRows`."""
         return list(zip(*map(self.values, range(self.table.num_columns)), strict=True))
 
-    def values(self, at: int, *, objects: bool = False) -> list[Any]:
+    def values(self, at: int) -> list[Any]:
         """Return the values of a column as Python has them; see `python_values`."""
-        values, change = python_values(self.table.column(at), objects=objects), self._documents(at)
+        values, change = python_values(self.table.column(at)), self._documents(at)
         return values if change is None else list(map(change, values))
 
     def _documents(self, at: int) -> Callable[[Any], Any] | None:
@@ -268,7 +268,7 @@ def _json_column(rows: ArrowRows, at: int) -> list[Any]:
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         # Arrow writes every moment, Python's datetime only the years 1 to 9999.
         return texts_of(column)
-    return list(map(jsonable, rows.values(at, objects=True)))
+    return list(map(jsonable, rows.values(at)))
 
 
 class PythonRows:

@@ -132,7 +132,7 @@ def _with_documents(shape: _NestedForm, value: Any) -> Any:
         return {name: _with_documents(shape.part("struct", name), each) for name, each in value.items()}
     if shape.form == "map":
         pairs = [(key, _with_documents(shape.part("map", "value"), each)) for key, each in dict(value).items()]
-        return dict(pairs) if isinstance(value, dict) else pairs
+        return type(value)(pairs)
     return [_with_documents(shape.part("list", "child"), each) for each in value]
 
 

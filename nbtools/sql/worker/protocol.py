@@ -31,6 +31,7 @@ from typing import Any
 
 from nbtools.errors import InternalError, LimitExceeded
 from nbtools.ground import framing
+from nbtools.texts.values import Pairs
 
 _HEAD = struct.Struct("<cQ")
 HEAD_BYTES = _HEAD.size
@@ -45,6 +46,7 @@ _PLAIN = frozenset(
         *(("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")),
         ("decimal", "Decimal"),
         ("uuid", "UUID"),
+        (Pairs.__module__, Pairs.__name__),
         ("zoneinfo", "ZoneInfo"),
         # How `plain_dumps` writes what has no plain type.
         ("builtins", "str"),

@@ -20,6 +20,7 @@ from nbtools.sql.results.moments import from_text
 from nbtools.sql.results.rows import DATE, DECIMAL, TIMESTAMP
 from nbtools.sql.results.texts import document
 from nbtools.texts.sql_quotes import quote_identifier
+from nbtools.texts.values import Pairs
 
 # One vector of DuckDB. Small batches keep the reader close to the caps: many values of any length may be huge.
 BATCH = 2_048
@@ -140,9 +141,9 @@ def _map(kind: Any) -> _AsText:
     casts = [str(child) if part is None else part.type for child, part in zip(inner, parts_inside, strict=True)]
     key, item = (_same if part is None else part.value for part in parts_inside)
 
-    def pairs(entries: Any) -> list[tuple[Any, Any]]:
+    def pairs(entries: Any) -> Pairs:
         listed = zip(entries["key"], entries["value"], strict=True) if inner[0].id in _NO_KEYS else entries.items()
-        return [(key(name), item(cell)) for name, cell in listed]
+        return Pairs((key(name), item(cell)) for name, cell in listed)
 
     return _AsText(f"MAP({', '.join(casts)})", _maker(pairs))
 

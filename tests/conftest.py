@@ -2,7 +2,7 @@
 
 A test stays in its process unless it is marked ``slow``, ``races`` or ``processes``, or uses a fixture that asks for
 the fixture ``processes``. While it runs, to start a process or to open a connection raises, and fails the test,
-whoever catches it. Such a test is marked ``unit`` unless its file is marked ``broad``; nobody writes the mark ``unit``.
+whoever catches it. Such a test is marked ``unit`` unless it is marked ``broad``; nobody writes the mark ``unit``.
 """
 
 from __future__ import annotations

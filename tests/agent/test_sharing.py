@@ -147,9 +147,9 @@ def test_a_model_elsewhere_sees_the_schema_unless_told() -> None:
     assert (default_level(remote), default_level(here)) == ("schema", "values")
     assert level_after("sample:3", remote, "sample:3") == "sample:3"
     assert level_after("sample:3", remote, "schema") == "sample:3"
-    with pytest.raises(InvalidArguments, match="led at the level sample:5"):
+    with pytest.raises(InvalidArguments, match="held at level sample:5"):
         level_after("sample:3", remote, "sample:5")
-    with pytest.raises(InvalidArguments, match="led at the level values"):
+    with pytest.raises(InvalidArguments, match="held at level values"):
         level_after(None, remote, "values")
     with pytest.raises(ConfigInvalid, match="share is 'all'"):
         Sharing.of("all")
@@ -162,7 +162,7 @@ def test_the_schema_rounds_sizes_up_to_powers_of_two() -> None:
 
 def test_a_conversation_does_not_go_on_at_a_lower_level(wb: Workbench) -> None:
     first = wb.agent("Look!", model=Listener((("look", {"name": "a"}),)).model)
-    with pytest.raises(InvalidArguments, match="led at the level values"):
+    with pytest.raises(InvalidArguments, match="held at level values"):
         wb.agent("And?", model=Listener(()).model, share="schema", after=first)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -12,6 +13,8 @@ from nbtools.memory.duckdb.repository import DuckDBRepository
 from nbtools.memory.records import Scope
 from nbtools.memory.repository import Change, Query
 from nbtools.memory.rules.rows import Clock
+
+pytestmark = pytest.mark.broad
 
 SCOPES = [Scope(agent_id="a"), Scope(agent_id="a", workflow_id="w"), Scope(agent_id="a", workflow_id="w", node_id="n")]
 scopes = st.sampled_from(SCOPES)

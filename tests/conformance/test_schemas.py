@@ -32,6 +32,8 @@ from nbtools.contract.signature.schema_mistakes import mistakes_of
 from nbtools.contract.tool import Context, ToolCall, tool_of
 from nbtools.toolbox import STANDARD
 
+pytestmark = pytest.mark.broad
+
 SHELF = {tool_of(function).name: function for toolset in STANDARD for function in toolset}
 
 

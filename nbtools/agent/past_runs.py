@@ -40,7 +40,7 @@ class AgentHost:
     runs_age
         Seconds after which a run that has ended is removed.
     runs_size
-        Bytes of all runs, beyond which the oldest are removed.
+        Total bytes of all runs; beyond that, the oldest are removed.
     check_workflow
         Returns what is wrong with the YAML of a workflow, nothing where it is valid.
     idle

@@ -266,7 +266,7 @@ class Parts(KnowsOtherWords, ClosedAtEnd):
         )
 
     def _downloads(self, places: tuple[str, ...] | None) -> Downloads | None:
-        """Return what fetches the files that SQL names by URLs; for a model's queries below `places` alone."""
+        """Return what fetches the files that SQL names by URLs; for a model's queries only below `places`."""
         # An empty list closes the web to SQL; not given, a person's queries may go anywhere.
         if places == ():
             return None

@@ -1,6 +1,6 @@
 """What happens in a run: one stream of frozen records, for the log, for programs that follow it, and for people.
 
-New kinds may join: a reader of a stream ignores the kinds that it does not know.
+New kinds may be added: a reader of a stream ignores kinds that it does not know.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Event:
         cls.kind = kind
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event as JSON values, with its kind and its time; a field that has its default is left out."""
+        """Return the event as JSON values, with its kind and time; fields with their default value are left out."""
         fields: dict[str, Any] = {"kind": self.kind, "at": round(self.at, 6)}
         # mypy takes a class for as little hashable as its frozen instances with mappings in them are.
         for name, default in _defaults(type(self)):  # type: ignore[arg-type]  # see above

@@ -1,4 +1,4 @@
-"""All runs of one kind: found by the beginning of their ids, listed, forgotten, and removed when they are old."""
+"""All runs of one kind: finds them by the beginning of their ids, lists them, forgets them, and removes old ones."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class RunFolders(Generic[Run]):
     Parameters
     ----------
     folder
-        Where they lie.
+        Where they are.
     read
         Reads one of them.
     seconds
         Seconds after which a run that has ended is removed.
     most_bytes
-        Bytes of all runs, beyond which the oldest are removed.
+        Total bytes of all runs; beyond that, the oldest are removed.
     listed_by
         The command that lists them, for hints.
     """
@@ -50,10 +50,10 @@ class RunFolders(Generic[Run]):
         FileMissing
             There is none.
         InvalidArguments
-            Several begin so, or it is not a name of a run.
+            Several ids begin with it, or it cannot be the name of a run.
         """
         if not run_id or "/" in run_id or run_id.startswith("."):
-            raise InvalidArguments(f"{run_id!r} is not a name of a run.", hint=f"{self._listed_by} lists them.")
+            raise InvalidArguments(f"{run_id!r} cannot be the name of a run.", hint=f"{self._listed_by} lists them.")
         if os.path.exists(self.folder / run_id / "run.json"):  # noqa: PTH110 - which bears names that are too long
             return self._read(self.folder / run_id)
         names = [run.name for run in list_runs(self.folder)]
@@ -61,28 +61,28 @@ class RunFolders(Generic[Run]):
         close = [name for name in names if name.startswith(run_id)]
         if len(close) > 1:
             candidates = ", ".join(close[:5]) + (f" and {len(close) - 5} more" if len(close) > 5 else "")
-            raise InvalidArguments(f"{run_id!r} may be {candidates}.", hint="Give more of the name.")
+            raise InvalidArguments(f"{run_id!r} could be {candidates}.", hint="Give more of the name.")
         if not close:
             hint = f"{self._listed_by} lists them." if names else "There are no runs yet."
             raise FileMissing(f"there is no run {run_id!r}.", hint=did_you_mean(run_id, names, hint))
         return self._read(self.folder / close[0])
 
     def newest(self, limit: int | None) -> Iterator[Run]:
-        """Yield the runs that can be read, those that were at work last first."""
+        """Yield the runs that can be read, the most recently updated first."""
         for path in list_runs(self.folder)[:limit]:
             # One that was removed meanwhile, or that a newer version has made, must not hide the others.
             with contextlib.suppress(NbtoolsError, OSError):
                 yield self._read(path)
 
     def forget(self, run_id: str) -> str:
-        """Remove a run that nobody drives, with all that is kept of it, and return its id.
+        """Remove a run that nobody is driving, with everything that is kept of it, and return its id.
 
         Raises
         ------
         FileMissing
             There is no such run.
         PermissionDenied
-            Someone drives it, or something of it cannot be removed.
+            Someone is driving it, or part of it cannot be removed.
         """
         run = self.find(run_id)
         try:
@@ -90,18 +90,18 @@ class RunFolders(Generic[Run]):
             shutil.rmtree(run.folder)
         except OSError as exc:
             message = f"{exc.filename} cannot be removed: {exc.strerror}."
-            raise PermissionDenied(message, hint="Look at its permissions.") from exc
+            raise PermissionDenied(message, hint="Check its permissions.") from exc
         return run.folder.name
 
     def prune(self, *, seconds: float | None = None, most_bytes: int | None = None) -> tuple[int, int]:
-        """Remove old runs that have ended, and return how many, and their bytes; the newest 20 stay.
+        """Remove old runs that have ended, and return how many were removed and their total bytes; the newest 20 stay.
 
         Parameters
         ----------
         seconds
-            Runs that were not used for longer go; `None` takes the setting.
+            Runs that have not been used for longer than this are removed; `None` uses the setting.
         most_bytes
-            Beyond so many bytes in all, the runs used longest ago go; `None` takes the setting.
+            Beyond this many bytes in all, the least recently used runs are removed; `None` uses the setting.
         """
 
         def may_go(folder: Path) -> bool:
@@ -119,14 +119,14 @@ class RunFolders(Generic[Run]):
         return trim(self.folder, seconds=age, most_bytes=size, may_go=may_go)
 
     def prune_once(self) -> None:
-        """Remove old runs, the first time that it is called."""
+        """Remove old runs the first time this is called."""
         if not self._is_pruned:
             self._is_pruned = True
             self.prune()
 
 
 def list_runs(folder: Path) -> list[Path]:
-    """Return the folders of all runs, the newest first."""
+    """Return the folders of all runs, the most recently updated first."""
     runs = []
     with contextlib.suppress(OSError):
         for entry in folder.iterdir():

@@ -1,6 +1,6 @@
-"""What a call would change, as a person reads it before a yes: the difference of a file, what would be lost, what runs.
+"""What a call would change, as a person reads it before approving: the diff of a file, what would be lost, what runs.
 
-A tool declares its own (``@tool(consequences_of=…)``); it is asked once, by the door, and every face shows the same.
+A tool declares its own (``@tool(consequences_of=…)``); the door asks for it once, and every face shows the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.texts.redaction import redact
-from nbtools.texts.visible import visible
+from nbtools.texts.visible import counted, visible
 
 _MOST_BYTES = 1_000_000
 _MOST_LINES = 400
@@ -30,9 +30,9 @@ class Consequence:
     title
         What happens to what, in a few words.
     text
-        More of it in lines, which begin with ``+``, ``-`` or a space where they are a difference.
+        More detail, in lines; in a diff they begin with ``+``, ``-`` or a space.
     files
-        What it was read from: a yes holds for these as they were.
+        The files it was read from: an approval holds for them as they were then.
     """
 
     title: str
@@ -40,7 +40,7 @@ class Consequence:
     files: tuple[Path, ...] = ()
 
     def to_dict(self) -> dict[str, str]:
-        """Return what is shown, without secrets, in which whatever cannot be seen is spelled out."""
+        """Return the title and the text with invisible characters spelled out; secrets are removed from the text."""
         return {"title": visible(self.title), "text": redact(visible(self.text, lines=True))}
 
 
@@ -50,15 +50,15 @@ def as_lines(value: Any) -> str:
 
 
 def whole_file(target: Path, content: str) -> Consequence:
-    """Return what becomes of a file that is written whole."""
+    """Return what happens to a file that is written in full."""
     before = text_of(target)
     if before is None:
         return Consequence(f"a new file {target.name}", difference("", content))
     if isinstance(before, int):
-        title = f"{target.name}, {before:,} bytes that are not a short text, is replaced"
+        title = f"{target.name} ({counted(before, 'byte')}, too large to show or not text) is replaced"
         return Consequence(title, difference("", content), (target,))
     if before == content:
-        return Consequence(f"{target.name} stays as it is: it has this content already", "", (target,))
+        return Consequence(f"{target.name} stays as it is: it already has this content", "", (target,))
     return Consequence(f"{target.name} changes", difference(before, content), (target,))
 
 
@@ -66,29 +66,27 @@ def deleted(target: Path) -> Consequence:
     """Return what is lost with a file or folder."""
     before = text_of(target)
     if target.is_dir():
-        return Consequence(f"the folder {target.name} with {sum(1 for _ in target.iterdir()):,} entries is deleted")
+        items = counted(sum(1 for _ in target.iterdir()), "item")
+        return Consequence(f"the folder {target.name} with {items} is deleted")
     if isinstance(before, str):
         lines = before.splitlines()
         left_out = len(lines) - _LINES_OF_DELETED
         text = difference("\n".join(lines[:_LINES_OF_DELETED]), "")
-        text += f"\n[… {left_out:,} more lines are not shown …]" if left_out > 0 else ""
-        return Consequence(f"{target.name}, {len(lines):,} lines, is deleted", text, (target,))
-    return Consequence(f"{target.name}, {before or 0:,} bytes, is deleted", "", (target,))
+        text += f"\n[… {counted(left_out, 'more line')} not shown …]" if left_out > 0 else ""
+        return Consequence(f"{target.name} ({counted(len(lines), 'line')}) is deleted", text, (target,))
+    return Consequence(f"{target.name} ({counted(before or 0, 'byte')}) is deleted", "", (target,))
 
 
 def replaced(target: Path) -> tuple[Consequence, ...]:
-    """Return what is lost where something else takes the place of a file; nothing where there is none."""
+    """Return what is lost when something else replaces a file; nothing if there is no file."""
     if not target.is_file():
         return ()
-    return (
-        Consequence(
-            f"{target.name} already exists, {target.stat().st_size:,} bytes; its content is lost", "", (target,)
-        ),
-    )
+    size = counted(target.stat().st_size, "byte")
+    return (Consequence(f"{target.name} already exists ({size}); its content will be lost", "", (target,)),)
 
 
 def text_of(path: Path) -> str | int | None:
-    """Return the text of a file; its size where that is large or no text; `None` where there is no file."""
+    """Return the text of a file; its size if it is too large or is not text; `None` if there is no file."""
     with contextlib.suppress(OSError):
         size = path.stat().st_size
         if size > _MOST_BYTES or not path.is_file():
@@ -101,10 +99,10 @@ def text_of(path: Path) -> str | int | None:
 
 
 def difference(before: str, after: str) -> str:
-    """Return the lines that differ, with three around them; at most 400, which the last one says."""
+    """Return the lines that differ, with three around them; at most 400, and the last one says how many more."""
     diff = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=3)
     lines = [line for line in diff if not line.startswith(("---", "+++"))]
     if before == "" or after == "":
         lines = [line for line in lines if not line.startswith("@@")]
     left = len(lines) - _MOST_LINES
-    return "\n".join([*lines[:_MOST_LINES], *([f"  … {left:,} more lines …"] if left > 0 else [])])
+    return "\n".join([*lines[:_MOST_LINES], *([f"  … {counted(left, 'more line')} …"] if left > 0 else [])])

@@ -30,7 +30,7 @@ class Executor(Protocol):
 
 @runtime_checkable
 class _Remote(Executor, Protocol):
-    """An executor that may keep one waiting for its tools, and so is asked for names with its prefix alone."""
+    """An executor that may keep one waiting for its tools, and so is asked only for names with its prefix."""
 
     prefix: str
 

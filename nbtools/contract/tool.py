@@ -56,7 +56,7 @@ class Effects:
     open_world
         It talks to things outside this machine.
     public
-        What it gives holds nothing of the person's: it follows from its arguments, and from what anybody can read.
+        What it gives holds nothing of the person's: it follows from its arguments, and from what anyone can read.
     undeclared
         Nobody has said what it does: it may do anything. `False` where one of the others is declared, also as false.
     """

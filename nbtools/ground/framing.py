@@ -53,7 +53,7 @@ def parsed(body: bytes | bytearray) -> Any:
     Raises
     ------
     ValueError
-        It is none, or is nested deeper than anybody means.
+        It is not JSON, or is nested too deeply.
     """
     try:
         # Without a look for other encodings, which takes as long as reading a short message.

@@ -44,7 +44,7 @@ _NOT_FILES = (Path("/proc"), Path("/sys"), Path("/dev"))
 
 
 def is_too_wide(folder: str | os.PathLike[str]) -> bool:
-    """Tell whether a folder holds more than anybody means by accident: ``/``, a drive, the home folder or one above."""
+    """Tell whether a folder holds more than anyone means by accident: ``/``, a drive, the home folder or one above."""
     real, home = Path(os.path.realpath(folder)), Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111 - works without any
     return real in {real.parent, home, *home.parents}
 

@@ -37,9 +37,9 @@ def trim(
     folder
         Whose entries.
     seconds
-        Entries that were not used for longer go.
+        Entries that have not been used for longer than this are removed.
     most_bytes
-        Beyond so many bytes in all, the entries used longest ago go.
+        Beyond this many bytes in all, the least recently used entries are removed.
     least
         So many of the newest stay whatever their age: a clock that jumps must not empty the folder.
     may_go

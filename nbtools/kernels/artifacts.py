@@ -1,8 +1,8 @@
 """What becomes of the files that a script wrote in its working folder.
 
-What lies in a folder of the kernel's own is taken out of the script's reach before anybody looks at it: a process that
-still runs could put a link, a pipe or a device in its place. It is moved, or copied where a session goes on with it, to
-a folder of the owner; what arrives there and is not a regular file is removed.
+Files in one of the kernel's own folders are taken out of the script's reach before anyone looks at them: a process that
+still runs could put a link, a pipe or a device in their place. They are moved (or copied, if a session still uses them)
+to a folder of the owner; anything that arrives there and is not a regular file is removed.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tup
     Parameters
     ----------
     paths
-        What was written there, as `nbtools.ground.folder_state.FolderState.changed_files` says.
+        What was written there, as reported by `nbtools.ground.folder_state.FolderState.changed_files`.
     folder
         The script's folder.
     store
         The owner's folder, where a file replaces one of the same name; the newest 1,000 files stay there.
     move
-        Whether the files are moved; else they are copied, 256 MiB at the most.
+        Whether the files are moved; otherwise they are copied, up to 256 MiB in all.
 
     Returns
     -------
     tuple
-        Each file that is kept to where it is now, and sentences about the others.
+        A mapping from each file that was kept to where it is now, and sentences about the others.
     """
     moved: dict[Path, Path] = {}
     lost: list[str] = []
@@ -66,22 +66,24 @@ def keep(paths: Iterable[Path], folder: Path, store: Path, *, move: bool) -> tup
     if not lost:
         return moved, ()
     names = ", ".join(lost[:5]) + (", …" if len(lost) > 5 else "")
-    why = "they are not regular files that can be read" + ("" if move else f", or more than {_MOST_COPIED:,} bytes")
+    why = "they are not readable regular files" + (
+        "" if move else f", or there are more than {_MOST_COPIED:,} bytes in all"
+    )
     return moved, (f"{len(lost)} of the files that the script left could not be kept ({names}): {why}",)
 
 
 def without_others(execution: Execution, watched: Collection[Path], shared: Iterable[Path]) -> Execution:
-    """Return an execution without the files that are of others, or may be of another script, which its notes name.
+    """Return an execution without the files that others wrote or another script may have written; its notes name them.
 
-    What may be of a process that the script started stays, and is named too; so does everything where the system does
-    not tell who writes, as of shells and of Node.js.
+    Files that a process started by the script may have written stay, and are named too; so does everything if the
+    system cannot tell who writes, as with shells and Node.js.
 
     Parameters
     ----------
     execution
-        With all files that changed while it ran.
+        The execution, with all files that changed while it ran.
     watched
-        The folders in which the kernel looked who writes.
+        The folders in which the kernel watched who writes.
     shared
         Files that changed while another script ran in the same folder.
     """
@@ -97,7 +99,7 @@ def without_others(execution: Execution, watched: Collection[Path], shared: Iter
     doubts = {
         "another program": foreign,
         "this script or by another one that ran in the same folder": shared,
-        "a process that it started or by another program": unsure,
+        "a process that this script started or by another program": unsure,
         "this script or by another program": untold,
     }
     notes = tuple(f"{CHANGED_MEANWHILE}, by {who}: {_names(paths)}" for who, paths in doubts.items() if paths)
@@ -161,20 +163,20 @@ def _make_room(folder: Path) -> None:
 def collect(
     execution: Execution, context: RunContext, before: FolderState, *, find: Callable[[], Path | None], move: bool
 ) -> Execution:
-    """Return the execution with the files that it left.
+    """Return the execution with the files that it left behind.
 
     Parameters
     ----------
     execution
         The execution of the run.
     context
-        What the run found around it.
+        The surroundings of the run.
     before
-        The state of its folder before it.
+        The state of the run's folder before the run.
     find
-        Asked where they are taken, when some lie in the folder; `None` leaves them.
+        Called if any of the files are in the folder; returns where to take them, or `None` to leave them there.
     move
-        Whether they are moved there; else they are copied.
+        Whether they are moved there; otherwise they are copied.
     """
     folder, figure = context.cwd, context.figure_path
     assert folder is not None, "every run has a folder"

@@ -47,9 +47,8 @@ def named_files(words: Iterable[str], folder: Path, whose: str) -> Iterator[Cons
         seen.add(file)
         text = text_of(file)
         if not isinstance(text, str):
-            yield Consequence(
-                f"{file.name}, named in {where}: {text or 0:,} bytes that are not a short text", "", (file,)
-            )
+            size = counted(text or 0, "byte")
+            yield Consequence(f"{file.name}, named in {where} ({size}, too large to show or not text)", "", (file,))
             continue
         lines = text.splitlines()
         title, is_short = f"{file.name}, named in {where}: {counted(len(lines), 'line')}", len(text) <= _MOST_SHOWN

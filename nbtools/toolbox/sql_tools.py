@@ -1,4 +1,4 @@
-"""The tool for SQL that can only read."""
+"""The tool for read-only SQL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ACTS: Mapping[str, Mapping[str, Any]] = {
     "sql_export new": {"effects": Effects(), "origins": ("sql_query",)},
     "sql_export to": {"effects": Effects(destructive=True), "origins": ("sql_query",)},
 }
-"""What people do by SQL, by the name under which it is judged: its effects, and whose rules hold for it."""
+"""What people do with SQL, keyed by the name under which it is judged: its effects, and whose rules apply to it."""
 
 
 def _effects_of_query(values: Mapping[str, Any], ctx: Context) -> Effects:
@@ -65,21 +65,21 @@ async def sql_query(
     *,
     ctx: Context,
 ) -> Output[QueryRows]:
-    """Query data with SQL; read-only.
+    """Query data with SQL (read-only).
 
     FROM takes DataFrames of the notebook by name, CSV, Parquet, JSON and Excel files below the allowed folders
     ('data/x.csv'), nbtools.memory and nbtools.calls. Returns columns, types, rows (each a list), row_count, truncated
-    and, if there is something to say about the files, notes: for a model also what a datapackage.yaml beside them says
-    of the columns. A model sees its own memory and calls, and gets 10,000 rows (or limit) and 4 MB at the most:
-    truncated says that there are more. A person gets all rows, or an error when they are more than 4 MB. It may take
-    30 s unless the settings say otherwise.
+    and, if there is anything to say about the files, notes; for a model, these include what a datapackage.yaml beside
+    them says about the columns. A model sees its own memory and calls, and gets at most 10,000 rows (or limit) and
+    4 MB: truncated says that there are more rows. A person gets all rows, or an error if they exceed 4 MB. The query
+    may take up to 30 s unless the settings say otherwise.
 
     Parameters
     ----------
     query
         One SELECT (or DESCRIBE, SUMMARIZE, SHOW, EXPLAIN) in DuckDB's dialect, or in that of the connection.
     connection
-        Name of a configured database, or its URL; null asks the local engine.
+        Name of a configured database, or its URL; null uses the local engine.
     limit
         At most this many rows; null is all for a person, 10,000 for a model.
     params
@@ -88,9 +88,9 @@ async def sql_query(
     Raises
     ------
     SqlNotAllowed
-        The statement would write, or reads what it may not.
+        The statement would write, or would read something that it may not.
     SqlInvalid
-        It cannot be understood; the message points at the place.
+        It cannot be understood; the message points to the place.
     SqlFailed, CallTimeout, LimitExceeded
         It failed while it ran.
     """
@@ -149,7 +149,7 @@ def _notes_of_dictionaries(ctx: Context, result: QueryResult) -> list[FileNote]:
                 continue
             meanings = meanings_of(path)
             columns = [f"{name} is {meanings[name]!r}" for name in result.columns if name in meanings]
-            notes += [FileNote(file, f"by {dictionary.name}, {', '.join(columns)}")] if columns else []
+            notes += [FileNote(file, f"according to {dictionary.name}, {', '.join(columns)}")] if columns else []
     return notes
 
 

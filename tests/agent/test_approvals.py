@@ -439,7 +439,7 @@ def test_all_of_a_long_call_that_waits_can_be_read(open_bench: Any, tmp_path: Pa
     call = {"tool": "file_write", "arguments": {"path": str(tmp_path / "a.txt"), "content": content}}
     script = json.dumps({"turns": [{"calls": [call]}, {"say": "Done."}]}) + "\n"
     run = open_bench().agent("Write!", script=script, approver=AskFunction(lambda _: "later"))
-    assert "more lines are not shown" in run.pending[0].text
+    assert "more lines not shown" in run.pending[0].text
     assert "│ line 500" not in run.pending[0].text
     assert run.pending[0].whole.count("│ line ") == 1_000
     assert run.pending[0].whole.splitlines()[0] == run.pending[0].text.splitlines()[0]

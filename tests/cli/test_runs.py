@@ -144,7 +144,7 @@ def test_a_plan_runs_nothing_and_names_what_changed(nbtools: Callable[..., Any],
         (("missing.yaml",), 1, "missing.yaml"),
         ((), 2, "name a file, or --resume RUN"),
         (("--resume", "nothing"), 1, "there is no run 'nothing'"),
-        (("--resume", "../x"), 2, "not a name of a run"),
+        (("--resume", "../x"), 2, "cannot be the name of a run"),
     ],
 )
 def test_wrong_usage_is_told(

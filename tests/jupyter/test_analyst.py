@@ -202,7 +202,7 @@ def test_a_figure_of_plotly_is_shown_and_told_what_saves_it(notebook: Notebook) 
         assert "plotly saves pictures by kaleido, which is not installed" in cell.value.text
         assert "kaleido" in notebook.run(f"%%data_visualize df -i a.png\n{code}").lines[-1]
         hidden = notebook.run(f"%%data_visualize df\n{code.replace('go.Figure', 'figure = go.Figure')}")
-        assert "end the script with it to show it" in hidden.lines[-1]
+        assert "make it the last line of the script to show it" in hidden.lines[-1]
         assert not hidden.displayed
     value = notebook.run(f"%%data_analyze df -o figure\n{code}")
     assert value.error is None

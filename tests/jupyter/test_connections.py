@@ -55,7 +55,7 @@ def states(notebook: Notebook) -> dict[str, str]:
 
 def test_a_connection_that_is_opened_stays_and_is_told_in_each_footer(notebook: Notebook) -> None:
     said = notebook.run("%sql sqlite:///shop.db").value.to_text()
-    assert said == "queries go to sqlite:///shop.db now; it has 1 table, which %nbsql --tables lists"
+    assert said == "queries now go to sqlite:///shop.db; it has 1 table (listed by %nbsql --tables)"
     found = notebook.run("%%nbsql\nselect sum(amount) as s from orders").value
     assert found["s"].tolist() == [8.0]
     assert "on sqlite:///shop.db" in found.attrs["footer"]
@@ -74,7 +74,7 @@ def test_a_connection_that_is_opened_stays_and_is_told_in_each_footer(notebook: 
 
 @pytest.mark.parametrize("line", ["--connect shop sqlite:///shop.db", "sqlite:///shop.db --alias shop"])
 def test_a_connection_gets_a_name_and_others_are_switched_to(notebook: Notebook, line: str) -> None:
-    assert "queries go to shop (sqlite:///shop.db) now" in notebook.run(f"%nbsql {line}").value.to_text()
+    assert "queries now go to shop (sqlite:///shop.db)" in notebook.run(f"%nbsql {line}").value.to_text()
     assert notebook.run("%%sql demo\nselect count(*) as n from orders").value["n"].tolist() == [3]
     assert states(notebook) == {"demo": "current", "shop": "open"}
     notebook.run("%sql shop")
@@ -143,7 +143,7 @@ def test_frames_and_files_are_read_whatever_connection_is_current(notebook: Note
     try:
         both = notebook.run("%nbsql select sum(amount) as s from orders")
         assert both.value["s"].tolist() == [8.0]
-        assert "orders is a DataFrame and a table of demo" in both.stdout
+        assert "orders is both a DataFrame and a table of demo" in both.stdout
         assert notebook.run("%%nbsql duckdb://\nselect sum(amount) as s from orders").value["s"].tolist() == [100]
     finally:
         del notebook.shell.user_ns["orders"]
@@ -177,6 +177,10 @@ def test_tables_lists_all_that_can_be_asked_with_rows_and_columns(notebook: Note
     seen = notebook["seen"].set_index("table")
     assert seen.loc["demo.orders", "columns"] == "id INTEGER, amount REAL, Order by TEXT"
     assert seen.loc["'data/deep.csv'", "columns"] == "a BIGINT"
+    notebook.run("%nbsql sqlite:///shop.db")
+    notebook.run("%nbsql duckdb://")
+    page = notebook.run("%nbsql --tables").value.to_html()
+    assert "<b>tables of sqlite:///shop.db</b> (" in page
 
 
 def test_completion_knows_the_current_connection(notebook: Notebook) -> None:
@@ -194,7 +198,7 @@ def test_saved_queries_are_forgotten_unless_others_use_them(notebook: Notebook) 
     notebook.run("%nbsql --save recent select * from df where a > 1")
     notebook.run("%nbsql --save top select * from recent")
     replaced = notebook.run("%nbsql --save top select a from recent").value.to_text()
-    assert replaced == "top is saved, in place of select * from recent; it reads recent"
+    assert replaced == "top is saved and replaces select * from recent; it reads recent"
     assert "top uses 'recent'" in notebook.run("%nbsql --forget recent").lines[1]
     assert notebook.run("%nbsql --forget top").value.to_text() == "top is forgotten"
     assert notebook.run("%nbsql --forget RECENT").error is None
@@ -282,7 +286,7 @@ def test_postgres_is_opened_by_its_url_and_worked_with(
     monkeypatch.setenv("READER_PASSWORD", "sesame")
     url = postgres_url.replace("postgres@", "reader:${READER_PASSWORD}@")
     opened = notebook.run(f"%nbsql {url}")
-    assert "queries go to postgresql://reader:***@" in opened.value.to_text()
+    assert "queries now go to postgresql://reader:***@" in opened.value.to_text()
     assert "the password is in this cell" not in opened.stdout
     rows = {row[0]: row[1:] for row in notebook.run("%nbsql --tables").value.rows}
     assert rows["bills"] == ("table", "20,000", "id integer, Due on date")

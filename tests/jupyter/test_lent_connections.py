@@ -62,7 +62,9 @@ def test_a_duckdb_connection_is_asked_by_its_name_with_what_only_it_sees(noteboo
     assert found.to_numpy().tolist() == [[1, 2, 3, 4, 5]]
     assert "on con" in found.attrs["footer"]
     assert rows(notebook, "%sql select c + 1 as c from u") == [[4]]  # it is the current one now
-    assert notebook.run("%sql con").value.to_text().startswith("queries go to con (the notebook's DuckDBPyConnection)")
+    assert (
+        notebook.run("%sql con").value.to_text().startswith("queries now go to con (the notebook's DuckDBPyConnection)")
+    )
 
 
 def test_a_duckdb_connection_is_left_as_it_was(notebook: Notebook) -> None:

@@ -44,7 +44,7 @@ def test_no_more_is_copied_than_there_is_room_for_and_of_many_names_five_are_sai
     assert list(kept) == [folder / "0"]
     (note,) = notes
     assert note.startswith("6 of the files that the script left could not be kept (1, 2, 3, 4, 5, …): ")
-    assert note.endswith(", or more than 268,435,456 bytes")
+    assert note.endswith(", or there are more than 268,435,456 bytes in all")
 
 
 def test_the_newest_files_stay_in_the_store(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

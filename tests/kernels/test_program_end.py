@@ -103,7 +103,7 @@ def test_threads_futures_children_and_exit_functions_come_to_their_end(kernels: 
     assert [path.name for path in done.artifacts] == names
     assert done.stdout.splitlines()[0] == "the last statement"
     assert sorted(done.stdout.splitlines()[1:]) == names
-    of_children = "changed meanwhile, by a process that it started or by another program: by-pool, by-process"
+    of_children = "changed meanwhile, by a process that this script started or by another program: by-pool, by-process"
     assert done.notes in ((of_children,), ())  # where the system does not tell
 
 

@@ -105,7 +105,7 @@ def test_a_file_that_another_program_wrote_meanwhile_is_not_claimed(kernels: Ker
         (
             "import subprocess\nsubprocess.run(['true'])\n" + script.format(wait),
             ["other", "own", "ready", "seen"],
-            ["changed meanwhile, by a process that it started or by another program: other, seen"],
+            ["changed meanwhile, by a process that this script started or by another program: other, seen"],
         ),
     ):
         for path in tmp_path.iterdir():

@@ -428,7 +428,7 @@ def test_all_of_a_long_call_is_shown_on_demand_in_lines_that_fit(bench, mode):
     said = with_client(bench, work, mode=mode, elicitation_callback=answering)
     assert not said.is_error
     (part, choices), (whole, last) = asked
-    assert "more lines are not shown" in part
+    assert "more lines not shown" in part
     assert "show all of it" in choices
     assert all(f"│ {n}\n" in whole for n in range(1_000))
     assert "show all of it" not in last

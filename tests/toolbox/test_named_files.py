@@ -40,7 +40,7 @@ def test_nothing_is_said_of_a_call_that_runs_nothing(tmp_path: Path) -> None:
 def test_what_cannot_be_shown_or_is_too_much_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "tool").write_bytes(b"\xff" * 9)
     first = next(named_files(["a\0b", "./tool"], tmp_path, "the command"))
-    assert first.title == "tool, named in the command: 9 bytes that are not a short text"
+    assert first.title == "tool, named in the command (9 bytes, too large to show or not text)"
     names = [f"{number}.sh" for number in range(40)]
     for name in names:
         (tmp_path / name).write_text("true\n")

@@ -58,7 +58,7 @@ def test_a_model_is_told_what_the_dictionary_says_of_the_columns_it_sees(call, f
     (folder / "datapackage.yaml").write_text(DICTIONARY, encoding="utf-8")
     query = "select species, mass from 'data.csv' limit 1"
     asked = ask(call, query, _caller="model")
-    assert asked.data["notes"] == ["data.csv: by datapackage.yaml, mass is 'Weight, in g'"]
+    assert asked.data["notes"] == ["data.csv: according to datapackage.yaml, mass is 'Weight, in g'"]
     assert asked.text.endswith(asked.data["notes"][0])
     assert "notes" not in ask(call, query).data
     assert "notes" not in ask(call, "select 1 as mass", _caller="model").data

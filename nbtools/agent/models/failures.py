@@ -1,4 +1,4 @@
-"""What goes wrong between a run and its model, as errors of ours."""
+"""What goes wrong between a run and its model, as errors of nbtools."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _MARKUP = re.compile(r"<(?:script|style|head)\b.*?</(?:script|style|head)>|<[^>]
 _MAY_PASS = (exceptions.ModelRateLimitError, exceptions.ModelUnavailableError, exceptions.ModelServerError)
 _AGAIN = "Resume the run to try again."
 _NETWORK = f"Check the network and base_url. {_AGAIN}"
+_KEY = "Check the key and its permissions."
 _LONG = "Start a new conversation, or use a model with a larger context window."
 # The first that fits: the error, ours, what it means, what to do next.
 _KNOWN: tuple[tuple[type[BaseException], type[NbtoolsError], str, str | None], ...] = (
-    (exceptions.ModelAuthenticationError, errors.ConfigMissing, "{} refused the key", "Check the key and its rights."),
+    (exceptions.ModelAuthenticationError, errors.ConfigMissing, "{} refused the key", _KEY),
     (exceptions.ModelNotFoundError, errors.ConfigInvalid, "the server does not know {}", "Check the model's name."),
     (exceptions.ModelContextWindowExceededError, errors.LimitExceeded, "the conversation is too long for {}", _LONG),
     (exceptions.ModelConnectionError, errors.NetworkError, "{} cannot be reached, or its answer broke off", _NETWORK),
@@ -36,14 +37,14 @@ _KNOWN: tuple[tuple[type[BaseException], type[NbtoolsError], str, str | None], .
 
 
 def as_error(exc: BaseException, model: str, key: str | None = None) -> NbtoolsError:
-    """Return an error of a run as one of ours.
+    """Return an error from a run as an nbtools error.
 
     Parameters
     ----------
     exc
         What was raised.
     model
-        The model, as the message calls it.
+        The model's name, as used in the message.
     key
         Its key, which no message may show.
     """
@@ -53,14 +54,14 @@ def as_error(exc: BaseException, model: str, key: str | None = None) -> NbtoolsE
     for kind, ours, meaning, hint in _KNOWN:
         if isinstance(exc, kind):
             wait = getattr(exc, "retry_after", None)
-            hint_text = f"{hint} The server asks to wait {wait:g} s." if hint and wait else hint
+            hint_text = f"{hint} The server asks you to wait {wait:g} s." if hint and wait else hint
             may_pass = hint is not None if ours is errors.HttpError else None
             return ours(f"{meaning.format(model)}: {reason}", hint=hint_text, retryable=may_pass, tried=action)
-    return errors.InternalError(f"{type(exc).__name__}: {reason}", hint="That is a fault of nbtools.", tried=action)
+    return errors.InternalError(f"{type(exc).__name__}: {reason}", hint="This is a fault in nbtools.", tried=action)
 
 
 def reason_of(exc: BaseException, key: str | None = None) -> str:
-    """Return what a provider says went wrong, as it says it to people, without a key."""
+    """Return what the provider says went wrong, in its own words for people, without the key."""
     status, text = getattr(exc, "status_code", None), str(getattr(exc, "message", exc))
     if status is not None:
         sentence = _sentence(getattr(exc, "body", None))

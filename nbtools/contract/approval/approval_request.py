@@ -21,7 +21,7 @@ from nbtools.contract.tool import Context, Services, Tool, ToolCall
 from nbtools.errors import NbtoolsError
 from nbtools.ground.aio import in_thread
 from nbtools.texts.redaction import redact
-from nbtools.texts.visible import visible
+from nbtools.texts.visible import counted, visible
 
 _ASKERS: Mapping[str, str] = {"model": "a model", "mcp": "an MCP client", "workflow": "a workflow", "magic": "a magic"}
 # More is shown by its head and its tail.
@@ -190,7 +190,7 @@ def lines_of(value: Any, *, whole: bool = False) -> list[str]:
         return lines
     half = _SHOWN_LINES // 2
     if len(lines) > _SHOWN_LINES:
-        lines = [*lines[:half], f"[… {len(lines) - 2 * half:,} more lines are not shown …]", *lines[-half:]]
+        lines = [*lines[:half], f"[… {counted(len(lines) - 2 * half, 'more line')} not shown …]", *lines[-half:]]
     if sum(map(len, lines)) <= _SHOWN_CHARACTERS:
         return lines
     part = _SHOWN_CHARACTERS // len(lines) // 2
@@ -198,4 +198,4 @@ def lines_of(value: Any, *, whole: bool = False) -> list[str]:
 
 
 def _ends(line: str, part: int) -> str:
-    return f"{line[:part]}[… {len(line) - 2 * part:,} more characters are not shown …]{line[-part:]}"
+    return f"{line[:part]}[… {counted(len(line) - 2 * part, 'more character')} not shown …]{line[-part:]}"

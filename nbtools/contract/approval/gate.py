@@ -337,7 +337,7 @@ class Reply:
 
     @classmethod
     def of(cls, answer: object) -> Reply:
-        """Return what an approver said as a reply; `True` is once, and what is no known answer is a no."""
+        """Return what an approver said as a reply; `True` is once, and anything that is not a known answer is a no."""
         reply = (
             answer if isinstance(answer, Reply) else cls(answer=cast("Answer", "once" if answer is True else answer))
         )

@@ -153,7 +153,7 @@ def is_contained(prepared: PreparedCall) -> bool:
 
 
 def _is_named(prepared: PreparedCall) -> bool:
-    """Tell whether a call goes to hosts alone that the person named, by the arguments that are its addresses.
+    """Tell whether a call goes only to hosts that the person named, by the arguments that are its addresses.
 
     They are what the tool reads as such. Of a tool that reads none of its arguments every text has to be one, since any
     other could carry values.

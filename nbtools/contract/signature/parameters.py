@@ -73,7 +73,7 @@ class Canonical:
 class AlsoCalled:
     """Another name by which callers may give an argument: ``Annotated[str, AlsoCalled("connection_string")]``.
 
-    The schema shows one name, and rules, people and the function see that one alone.
+    The schema shows one name, and rules, people and the function see only that one.
     """
 
     name: str

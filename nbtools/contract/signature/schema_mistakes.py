@@ -46,7 +46,7 @@ def mistakes_of(schema: Any) -> list[str]:
 
 
 def _is_circular(name: str, definitions: Mapping[str, Any]) -> bool:
-    """Tell whether a definition stands for itself: by references and choices alone, without a value in between."""
+    """Tell whether a definition stands for itself: only by references and choices, without a value in between."""
     seen: set[str] = set()
     waiting: list[Any] = [definitions[name]]
     while waiting:

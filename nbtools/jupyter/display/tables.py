@@ -10,16 +10,16 @@ from typing import Any
 
 from nbtools.jupyter.display.blocks import Table
 from nbtools.sql.frames import frame_columns, is_frame
-from nbtools.texts.visible import brief
+from nbtools.texts.visible import brief, counted
 
 
 def frames_in(namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables among the variables that people named; nothing is imported for it."""
+    """Return the tables among the variables that people named, without importing anything."""
     return {name: value for name, value in list(namespace.items()) if not name.startswith("_") and is_frame(value)}
 
 
 def frame_rows(frames: Mapping[str, Any]) -> Iterator[tuple[str, str, int | None, list[tuple[str, str]]]]:
-    """Return name, kind, number of rows and columns of each frame; a lazy one cannot tell its rows."""
+    """Return name, kind, number of rows and columns of each frame; the number is `None` for a lazy one."""
     for name, value in frames.items():
         # To count the rows of a lazy frame would run its whole query.
         lazy = not hasattr(type(value), "__len__") or hasattr(type(value), "to_arrow_reader")
@@ -33,7 +33,7 @@ class TablesThere(Table):
     Attributes
     ----------
     columns_of
-        For each row the names and types of its columns, or a text about them.
+        For each row, the names and types of its columns, or a text about them.
     """
 
     columns_of: tuple[Any, ...] = ()
@@ -42,7 +42,7 @@ class TablesThere(Table):
         """Return a tree of locations, their tables and columns."""
         locations: dict[str, list[str]] = {}
         for (name, kind, count, _), columns in zip(self.rows, self.columns_of, strict=True):
-            rows = f" <span style='opacity:.7'>{count} rows</span>" if count else ""
+            rows = f" <span style='opacity:.7'>{counted(int(count.replace(',', '')), 'row')}</span>" if count else ""
             items = columns if isinstance(columns, str) else [f"{each} {type_of}" for each, type_of in columns]
             inside = html.escape(items) if isinstance(items, str) else "<br>".join(map(html.escape, items))
             head = f"<summary>{html.escape(name)}{rows}</summary>"
@@ -62,11 +62,12 @@ def _location(name: str, kind: str) -> str:
         return f"files in {folder}" if folder else "files here"
     connection, dot, _ = name.rpartition(".")
     plural = {"frame": "DataFrames", "saved query": "saved queries", "record": "records of nbtools"}
-    return plural.get(kind) or (f"{kind}s of {connection}" if dot else f"{kind}s")
+    thing, of, url = kind.partition(" of ")
+    return plural.get(kind) or f"{thing}s{of}{url}" + (f" of {connection}" if dot else "")
 
 
 def tables_table(tables: Iterable[tuple[str, str, int | None, Any]], title: str) -> Table:
-    """Return what can be queried, one row each: name, kind, number of rows, and columns or a text about them."""
+    """Return what can be queried, one row each: name, kind, number of rows, and its columns, or a text about them."""
     rows, columns_of = [], []
     for name, kind, count, columns in tables:
         about = columns if isinstance(columns, str) else _columns(columns)

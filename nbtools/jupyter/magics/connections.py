@@ -1,4 +1,4 @@
-"""``%nbsql``: which connection a query goes to, and what there is to ask."""
+"""``%nbsql``: which connection a query goes to, and what can be queried."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _COUNT_S = 5.0
 
 
 def open_named(request: MagicRequest, query: str) -> Listing | None:
-    """Open what the line asks for, as ``CONNECTION``, ``--connect NAME URL`` or ``URL --alias NAME``; `None` for none.
+    """Open what the line asks for, as ``CONNECTION``, ``--connect NAME URL`` or ``URL --alias NAME``.
 
-    A connection over a query is opened by the query.
+    Return `None` if it asks for none. A connection given together with a query is opened by the query.
     """
     args, session = request.args, request.session
     name, target = args.connect or (args.alias, args.connection)
@@ -45,12 +45,12 @@ def open_named(request: MagicRequest, query: str) -> Listing | None:
         request.note("the password is in this cell: write ${NAME} to take it from an environment variable")
     address = "" if opened == mask_url(url) else f" ({mask_url(url)})"
     return Listing(
-        text=f"queries go to {opened}{address} now; it has {counted(count, 'table')}, which %nbsql --tables lists"
+        text=f"queries now go to {opened}{address}; it has {counted(count, 'table')} (listed by %nbsql --tables)"
     )
 
 
 _FOOTER = "%nbsql NAME makes one current, --close NAME closes it, duckdb:// goes back to DataFrames and files"
-_HOW_TO_OPEN = "open one by %nbsql sqlite:///FILE, or name some as [connections] in nbtools.toml"
+_HOW_TO_OPEN = "open one with %nbsql sqlite:///FILE, or list some under [connections] in nbtools.toml"
 
 
 def listing(request: MagicRequest) -> Table:
@@ -82,7 +82,7 @@ def here(request: MagicRequest) -> str | None:
 
 
 def chosen(request: MagicRequest, query: str) -> str | None:
-    """Return the connection for a query: the one it names, else the current one, unless it reads local data alone."""
+    """Return the connection for a query: the one it names, else the current one, unless it reads only local data."""
     connections = request.session.connections
     name = here(request)
     _open_named_in(request, query)
@@ -95,7 +95,9 @@ def chosen(request: MagicRequest, query: str) -> str | None:
     both = [source for source in local if source.casefold() in there]
     if not both:
         return None
-    request.note(f"{both[0]} is a DataFrame and a table of {name}: this reads the table; duckdb:// reads the DataFrame")
+    request.note(
+        f"{both[0]} is both a DataFrame and a table of {name}: this reads the table; duckdb:// reads the DataFrame"
+    )
     return name
 
 
@@ -157,7 +159,7 @@ def bound_values(request: MagicRequest, query: str) -> dict[str, Any] | None:
 
 
 def tables(request: MagicRequest) -> Table:
-    """List what a query can read: tables of the connection, DataFrames, saved queries, files of the folder."""
+    """List what a query can read: tables of the connection, DataFrames, saved queries, files in the folder."""
     session = request.session
     name = here(request)
 
@@ -174,7 +176,9 @@ def tables(request: MagicRequest) -> Table:
 
     arguments = {"connection": name}
     rows, _ = request.perform("sql_tables", work, arguments=arguments, **ACTS["sql_tables"])
-    return tables_table(rows, f"tables of {name}, and what is here" if name is not None else "tables")
+    return tables_table(
+        rows, f"tables of {name}, and everything else that can be queried here" if name is not None else "tables"
+    )
 
 
 def _tables_there(

@@ -79,7 +79,7 @@ def _session_of(request: MagicRequest) -> Iterator[str | None]:
         kernels.stop(copy)
         exc.hint = f"{exc.hint or ''} Session {name!r} is as it was before, and its copy has ended.".lstrip()
         raise
-    request.note(f"ran in {copy!r}, a copy: %kernels adopt {copy} puts it in place of {name!r}, %kernels stop ends it")
+    request.note(f"ran in {copy!r}, a copy: %kernels adopt {copy} replaces {name!r} with it, %kernels stop ends it")
 
 
 def _bound(request: MagicRequest, result: Any) -> Any:

@@ -133,7 +133,7 @@ def _save(request: MagicRequest, query: str) -> Listing:
     queries = request.session.saved_queries
     before = next((one.sql for one in queries if one.name.casefold() == name.casefold()), None)
     saved = queries.save(name, query, verdict.tables, verdict.files)
-    instead = f", in place of {brief(before)}" if before not in (None, saved.sql) else ""
+    instead = f" and replaces {brief(before)}" if before not in (None, saved.sql) else ""
     return Listing(text=f"{saved.name} is saved{instead}; it reads {saved.reads}")
 
 

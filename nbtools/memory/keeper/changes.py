@@ -2,7 +2,7 @@
 
 The counts lie in a file beside the memory, which the keeper and its clients map: one for changes of any key, many for
 single keys, which share them by chance, and one that counts every change of a record. A count is odd while changes are
-made, and two higher when they are made, before anybody is told of them. Who read a record while its counts were
+made, and two higher when they are made, before anyone is told of them. Who read a record while its counts were
 even, and finds the same ones later, would read the same again. Each keeper names its file again, removes those of
 keepers before it and begins to count at another number, so a client that looks at the old file finds that it is
 gone, and takes no count of one keeper for another's.

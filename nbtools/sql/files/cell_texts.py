@@ -19,8 +19,8 @@ _CHANGING = WHOLE_TYPES | names("BOOLEAN DATE DOUBLE TIME TIMESTAMP")
 class CallReading(NamedTuple):
     """What takes the place of a call, `None` to leave it; what was done, for people; and words read as missing.
 
-    And how dates and moments are written, where not as in ISO, and so in columns of an own form, by name; and the marks
-    of numbers that a column proves.
+    And how dates and moments are written, where not as in ISO, and so in columns that have their own form, by name; and
+    the marks of numbers that a column proves.
     """
 
     text: str | None = None
@@ -39,7 +39,8 @@ def listed(texts: Sequence[str]) -> str:
 class Cells(NamedTuple):
     """All cells of a call as texts: its columns, how their dates are written, its form, and words for missing ones.
 
-    And of how many rows cells are counted, `None` for all; and how dates are written in columns of an own form.
+    And of how many rows cells are counted, `None` for all; and how dates are written in columns that have their own
+    form.
     """
 
     call: FileCall

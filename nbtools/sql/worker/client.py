@@ -196,7 +196,7 @@ class IsolatedEngine:
     Parameters
     ----------
     database
-        A database file; `None` for only frames and files.
+        A database file; `None` if there are only frames and files.
     options
         Roots and limits.
     kind

@@ -35,18 +35,18 @@ _TOLD, _LISTED = 3, 20  # names of other sheets, and of those in an error
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SheetOptions:
-    """What of a workbook is read.
+    """Which part of a workbook is read.
 
     Attributes
     ----------
     sheet
-        Its name, or its number from 1; `None` for the first.
+        Name of the sheet, or its number, counted from 1; `None` for the first.
     range
         Such as ``"B3:F20"``; a side without a letter or a number is open.
     header
         Whether the first row holds the names, or the number of the row that does.
     words
-        What stands for missing values in columns of another kind than text.
+        The words for missing values in columns that are not text.
     """
 
     sheet: str | int | None = None
@@ -56,7 +56,7 @@ class SheetOptions:
 
     @classmethod
     def from_values(cls, options: dict[str, Any], words: Sequence[str]) -> Self:
-        """Return what the options of a call in SQL say, and words for missing values where they do not.
+        """Return the options of a call in SQL; `words` are those for missing values if the call gives none.
 
         Raises
         ------
@@ -69,8 +69,8 @@ class SheetOptions:
                 hint = did_you_mean(name, kinds, f"It takes {', '.join(sorted(kinds))}.")
                 raise SqlInvalid(f"read_xlsx() has no option {name!r}.", hint=hint, tried="running SQL")
             if not isinstance(value, kinds[name]):  # type: ignore[arg-type]  # each is a class or some
-                hint = "Such as sheet = 'Sales', range = 'B3:F20', header = true or 3 (the row), nullstr = ['-']."
-                raise SqlInvalid(f"read_xlsx() does not take {name} = {value!r}.", hint=hint, tried="running SQL")
+                hint = "For example: sheet = 'Sales', range = 'B3:F20', header = true or 3 (the row), nullstr = ['-']."
+                raise SqlInvalid(f"read_xlsx() does not accept {name} = {value!r}.", hint=hint, tried="running SQL")
         own = options.get("nullstr", words)
         fields = {name: value for name, value in options.items() if name != "nullstr"}
         sheet_options = cls(**fields, words=tuple(filter(None, [own] if isinstance(own, str) else own)))
@@ -78,12 +78,12 @@ class SheetOptions:
         return sheet_options
 
     def cut(self) -> dict[str, Any]:
-        """Return what pandas takes for the range and the header.
+        """Return the pandas arguments for the range and the header.
 
         Raises
         ------
         SqlInvalid
-            The range is not one.
+            It is not a range of cells.
         """
         match = _RANGE.fullmatch(self.range or ":")
         if match is None or (match[1] is None) != (match[3] is None):
@@ -111,14 +111,14 @@ def read_workbook(path: Path, options: SheetOptions) -> Any:
     SqlFailed
         It was changed while it was read; the same query may succeed when it is tried again.
     SqlInvalid
-        It is not a workbook, has no such sheet, or nothing stands there.
+        It is not a workbook, has no such sheet, or there is nothing there.
     """
     try:
         before, size = stamp_of(path), path.stat().st_size
     except OSError as exc:
         raise FileMissing(f"{str(path)!r} cannot be read: {exc.strerror}.", tried="running SQL") from exc
     if size > _MOST_BYTES:
-        what = f"{path.name} has {size:,} bytes; a workbook may have {_MOST_BYTES:,}."
+        what = f"{path.name} has {size:,} bytes; a workbook may have at most {_MOST_BYTES:,}."
         raise LimitExceeded(what, hint="Save the sheet as CSV or Parquet.")
     if path.suffix.lower() in {".xlsx", ".xlsm"}:
         need("openpyxl", extra="engines", why="Reading Excel files")
@@ -141,15 +141,21 @@ def _unread(path: Path, before: tuple[int, int, int], exc: Exception) -> Nbtools
         what = f"Reading {path.suffix} files needs the package {package!r}, which is not installed."
         return MissingExtra(what, hint=f"pip install {package}, or save the sheet as CSV or .xlsx.")
     if stamp_of(path) != before:
-        what, hint = f"{str(path)!r} was changed while the query read it.", "Ask again when it has been saved."
+        what, hint = (
+            f"{str(path)!r} was changed while the query read it.",
+            "Run the query again once it has been saved.",
+        )
         return SqlFailed(what, hint=hint, tried="running SQL", retryable=True)
-    way = "Save it once more from Excel or LibreOffice, or the sheet as CSV."
+    way = "Save it again from Excel or LibreOffice, or save the sheet as CSV."
     why = (str(exc) or type(exc).__name__).rstrip(".")
     if not head.startswith(_BEGIN):
-        why = "its first bytes are not those of one"
-        way = f"If it is a table of text, despite its name: FROM read_csv({quote_text(str(path))})."
+        why = "its first bytes are not those of a workbook"
+        way = f"If it is a text table despite its name, use FROM read_csv({quote_text(str(path))})."
     if is_locked:
-        way, why = "Save it without its password; if it is an old workbook, name it .xls.", "it is locked by a password"
+        way, why = (
+            "Save it without its password; if it is an old workbook, name it .xls.",
+            "it is protected by a password",
+        )
     elif isinstance(exc, KeyError):  # what pandas took it for
         why = f"it is a {exc.args[0]} without the parts that a workbook has"
     return SqlInvalid(f"{str(path)!r} is not a workbook that can be read: {why}.", hint=way)
@@ -177,10 +183,12 @@ def _frame(path: Path, options: SheetOptions) -> Any:
         notes = [f"sheet {sheet!r}; also in this workbook: {sheets}"]
     texts = _xml_of(path, names.index(sheet)) if frame.isna().to_numpy().any() else []
     if any(re.search(rb"</f>(?:<v ?/>|<v></v>)?</c>", text) for text in texts):
-        notes.append("formulas without a stored value are missing; Excel stores the values when it saves the file")
+        notes.append(
+            "formulas without a stored value are read as missing; Excel stores the values when it saves the file"
+        )
     if len(texts) == 1 and (merged := [*_merged_below(texts[0], frame, options)]):
         listed = ", ".join(merged[:_TOLD]) + (f" and {len(merged) - _TOLD:,} more" if len(merged) > _TOLD else "")
-        notes.append(f"cells {listed} are merged: those below the first are missing, as the file stores them")
+        notes.append(f"cells {listed} are merged: those below the first are read as missing, as the file stores them")
     if options.header is True and (row := _row_of_names(frame)) is not None:
         named = sum(not _UNNAMED.fullmatch(str(name)) for name in frame.columns)
         what = f"the header names {named} of {len(frame.columns)} columns"
@@ -190,7 +198,8 @@ def _frame(path: Path, options: SheetOptions) -> Any:
         rows = [[*map(text_of, row)] for row in frame.head(LIKE_ROWS).itertuples(index=False)]
         if is_row(labels, rows) is not False:
             notes.append(
-                "its first row is read as the header, though it looks like a row; header = false makes it a row"
+                "its first row is read as the header, though it looks like a row of data; "
+                "header = false reads it as one"
             )
     frame = as_query_sees(frame)
     missing = _take_words(frame, options.words)

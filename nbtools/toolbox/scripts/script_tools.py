@@ -107,11 +107,12 @@ async def data_analyze(
 ) -> Output[ScriptRun]:
     """Run a Python script on a data file, or tables of the notebook, in a clean kernel; return what it prints.
 
-    The script finds the file's absolute path in input_file_path, tables under the names given in inputs, and the notes
-    of this agent in memory; pandas, numpy, matplotlib and duckdb load fast. It gets copies of the tables.
+    The script finds the file's absolute path in input_file_path, tables under the names given in inputs, and this
+    agent's notes in `memory`; pandas, numpy, matplotlib and duckdb load quickly. It gets copies of the tables.
     The text is what it prints and shows, in that order: tables as text, pictures by name. data has stdout, stderr,
-    artifacts (files of its working folder that changed meanwhile, under the names by which other tools read them) and
-    duration (seconds). A script that raises is an error with its own line and message; what it printed before is kept.
+    artifacts (files in its working folder that changed during the run, under the names by which other tools read them)
+    and duration (seconds). A script that raises gives an error with its line and message; what it printed before that
+    is kept.
 
     Parameters
     ----------
@@ -120,27 +121,27 @@ async def data_analyze(
     input_file_path
         File to analyse, below the allowed folders, relative to the working folder or absolute; null for none.
     timeout
-        Seconds until the script is ended, at most 86,400; null takes the setting, 300 unless it was changed.
+        Seconds until the script is stopped, at most 86,400; null uses the setting (300 unless changed).
     session
-        Name of a session whose variables stay from call to call; null takes a clean kernel.
+        Name of a session whose variables persist from call to call; null uses a clean kernel.
     inputs
-        Tables of the notebook for the script: its variable to the table's name, such as {"orders": "orders"}.
+        Notebook tables for the script, as a mapping of its variables to table names, such as {"orders": "orders"}.
     files
-        More files for a person's script: variable to path; the variable holds the absolute path.
+        More files for a person's script, as a mapping of variables to paths; the variable holds the absolute path.
     variables
-        Plain values for the script: variable to JSON value.
+        Plain values for the script, as a mapping of variables to JSON values.
     returns
         Variable of the script whose table, array, figure or JSON becomes the value of the result in Python; "result"
-        counts too, and the last expression where neither is assigned. Null returns none.
+        counts too, and the last expression where neither is assigned. Null returns nothing.
 
     Raises
     ------
     FileMissing, PathNotAllowed
-        The file is not there, or not allowed.
+        The file does not exist or is not allowed.
     ExecutionFailed
-        The script raised.
+        The script raised an exception.
     CallTimeout
-        It exceeded its time.
+        It exceeded its time limit.
     """
     feed = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables, needs_input=session is None)
     how = {"session": session, "wants_value": _value_names(returns)}
@@ -180,8 +181,8 @@ async def data_visualize(
     """Draw a chart of a data file, or tables of the notebook, with a Python script in a clean kernel; save a picture.
 
     The script finds input_file_path, the tables under the names given in inputs, and output_image_path. It may save the
-    picture there itself, or only draw with matplotlib or seaborn: then the open figure is saved; a figure of plotly or
-    altair is saved where kaleido or vl-convert-python is installed. A script that makes no picture is an error.
+    picture there itself, or only draw with matplotlib or seaborn: then the open figure is saved; a plotly or altair
+    figure is saved if kaleido or vl-convert-python is installed. It is an error if the script makes no picture.
 
     Parameters
     ----------
@@ -190,25 +191,25 @@ async def data_visualize(
     input_file_path
         File to draw, below the allowed folders, relative to the working folder or absolute; null for none.
     output_image_path
-        Where the picture goes, below the allowed folders; it ends in .png, .svg, .pdf or .jpg. A picture that is
-        there is replaced. Null keeps it among the files that scripts left, as artifacts/NAME.
+        Where the picture goes, below the allowed folders; it ends in .png, .svg, .pdf or .jpg. An existing
+        picture is replaced. Null keeps it with the files that scripts left, as artifacts/NAME.
     timeout
-        Seconds until the script is ended, at most 86,400; null takes the setting, 300 unless it was changed.
+        Seconds until the script is stopped, at most 86,400; null uses the setting (300 unless changed).
     inputs
-        Tables of the notebook for the script: its variable to the table's name, such as {"orders": "orders"}.
+        Notebook tables for the script, as a mapping of its variables to table names, such as {"orders": "orders"}.
     files
-        More files for a person's script: variable to path; the variable holds the absolute path.
+        More files for a person's script, as a mapping of variables to paths; the variable holds the absolute path.
     variables
-        Plain values for the script: variable to JSON value.
+        Plain values for the script, as a mapping of variables to JSON values.
 
     Raises
     ------
     FileMissing, PathNotAllowed
-        A path is not there, or not allowed.
+        A path does not exist or is not allowed.
     ExecutionFailed
-        The script raised, or made no picture.
+        The script raised an exception, or made no picture.
     CallTimeout
-        It exceeded its time.
+        It exceeded its time limit.
     """
     roots = ctx.use(Roots)
     feed = ScriptInputs.gather(ctx, input_file_path, inputs, files, variables)
@@ -294,31 +295,31 @@ async def code_execute(
 ) -> Output[CodeRun]:
     """Run code in a managed kernel or shell, and report how it ended.
 
-    The call succeeds whenever the code was run: success (exit code 0 and not timed out) says how it went. Gives
+    The call succeeds whenever the code was run: success (exit code 0 and not timed out) says how it went. Returns
     exit_code, stdout, stderr, duration_seconds, timed_out, language, success. A Python exception is exit code 1,
-    with its line and message in error and its traceback in stderr; code that reached a limit has 128 plus the number
-    of the signal that ended it, or 124 for the time. A crash is not a success: see KernelDied.
+    with its line and message in error and its traceback in stderr; code that reached a limit has exit code 128 plus the
+    number of the signal that ended it, or 124 for the time limit. A crash is not a success: it raises KernelDied.
 
     Parameters
     ----------
     code
         The program.
     language
-        What it is written in; a person may also give "kernel:NAME" for an installed Jupyter kernel.
+        The language of the code; a person may also give "kernel:NAME" for an installed Jupyter kernel.
     timeout
-        Seconds until the code is ended, at most 86,400; null takes the setting, 300 unless it was changed.
+        Seconds until the code is stopped, at most 86,400; null uses the setting (300 unless changed).
     working_dir
-        Folder to run in, below the allowed ones; null takes the working folder, and for a model a folder of the
-        kernel's own.
+        Folder to run in, below the allowed ones; null uses the working folder, or for a model one of the
+        kernel's own folders.
     session
-        Name of a session whose state stays from call to call; null takes a clean kernel.
+        Name of a session whose state persists from call to call; null uses a clean kernel.
     returns
-        Variable of Python code that becomes the value of the result, as in data_analyze. Null returns none.
+        Variable of Python code that becomes the value of the result, as in data_analyze. Null returns nothing.
 
     Raises
     ------
     LanguageUnavailable
-        There is no interpreter for the language; the hint tells how to get it.
+        There is no interpreter for the language; the hint says how to get it.
     PathNotAllowed
         working_dir is outside the allowed folders.
     Cancelled
@@ -486,7 +487,7 @@ def _kept_files(execution: Execution) -> str:
 def _picture_path(roots: Roots, path: str) -> Path:
     if Path(path).suffix.lower() not in _PICTURES:
         raise InvalidArguments(
-            f"{path!r} does not have the ending of a picture.", hint=f"Use one of {', '.join(_PICTURES)}."
+            f"{path!r} does not have a picture file extension.", hint=f"Use one of {', '.join(_PICTURES)}."
         )
     target = roots.resolve(path, must_exist=False, for_writing=True)
     if target.is_dir():
@@ -510,7 +511,7 @@ def _deliver(roots: Roots, source: Path, target: Path, overwrite: bool) -> Artif
     if not content:
         raise ExecutionFailed(f"the script left {target.name} empty.", hint=_HOW_TO_DRAW)
     if len(content) > _PICTURE_BYTES:
-        raise ExecutionFailed(f"the picture has more than {_PICTURE_BYTES:,} bytes.", hint="Draw it smaller.")
+        raise ExecutionFailed(f"the picture is larger than {_PICTURE_BYTES:,} bytes.", hint="Make it smaller.")
     _check_picture(content[:_HEAD_BYTES], target)
     if source != target:
         roots.write_file(target, content, overwrite=overwrite)
@@ -540,10 +541,11 @@ def _nothing_drawn(execution: Execution, artifacts: tuple[Artifact, ...], path: 
         hint = "Look for an invalid formula, or a size or position that is far too large."
         if why.endswith(_NO_EXPORTER):
             saver = why.rpartition(" by ")[2].partition(",")[0]
-            advice = "without a path it is only shown" if execution.displays else "end the script with it to show it"
+            to_show = "make it the last line of the script to show it"
+            advice = "without a path, the figure is only shown" if execution.displays else to_show
             hint = f"pip install {saver} to save the figure; {advice}."
     elif elsewhere:
-        message = f"the script wrote {', '.join(elsewhere[:3])}, and nothing to {path}."
+        message = f"the script wrote {', '.join(elsewhere[:3])}, but nothing to {path}."
     else:
         message = f"the script made no picture: it left no open figure and wrote nothing to {path}."
     return ExecutionFailed(message, hint=hint, data={**data, "artifacts": artifacts})

@@ -211,7 +211,7 @@ def _tell_kind(document: Document, loc: Place, value: Any) -> None:
         document.tell("WF015", span, f"{key!r} is not a key of a {noun}.", f"Did you mean {close!r}?")
         return
     if kind := _kind_of_type(value):
-        hint = f"Write {kind}: … in place of {next(iter(_type_of(value)))}."
+        hint = f"Write {kind}: … instead of {next(iter(_type_of(value)))}."
         document.tell("WF019", document.span(loc), f"The {noun} has no kind.", hint)
         return
     code, hint = ("WF016", "Add prompt: ….") if "agent" in value and group == "nodes" else ("WF019", "")

@@ -1,6 +1,6 @@
 """Files that steps leave: kept in the folder of the run, named for later code, and readable for later tools.
 
-Tools read below the allowed folders alone, and the folder of a run is none of them. So a file of a run that a step
+Tools read only below the allowed folders, and the folder of a run is not one of them. So a file of a run that a step
 names is linked into the folder of what scripts left, which they may read, and named by where it is there.
 """
 

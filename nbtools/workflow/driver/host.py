@@ -114,7 +114,7 @@ class WorkflowHost:
     runs_age
         Seconds after which a run that has ended is removed.
     runs_size
-        Bytes of all runs, beyond which the oldest are removed.
+        Total bytes of all runs; beyond that, the oldest are removed.
     artifacts
         Returns the folder of what scripts left, which tools may read.
     tools

@@ -218,7 +218,7 @@ class StepRunner:
                         await means.journal.started(step.run_id)
                     result = await self._ask_model(step, means)
                 case _:
-                    raise errors.InternalError(f"a {step.node.kind} node is not a step of its own")
+                    raise errors.InternalError(f"a {step.node.kind} node is not a separate step")
             check_output(step.node, result)
         except errors.NbtoolsError as exc:
             result = failure_of(exc)

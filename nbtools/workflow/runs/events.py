@@ -174,7 +174,7 @@ class NodeEnded(_OfStep, kind="node_ended"):
     result
         The fields of `nbtools.workflow.spec.RESULT_FIELDS` but the state; ``usage`` beside them for models.
     why
-        A sentence where the result did not come from running: whence it was reused, who said that it was done.
+        A sentence where the result did not come from running: from where it was reused, or who said that it was done.
     left
         The files that it names and has changed, each with a hash of what they hold now; the empty text is for one
         that it removed.

@@ -139,7 +139,7 @@ class LiveView:
             self._timer = None
 
     def _note(self, event: events.RunEvent) -> None:
-        """Keep the last line of what each running step shows; steps of runs inside are seen here alone."""
+        """Keep the last line of what each running step shows; steps of runs inside are seen only here."""
         if not isinstance(
             event, events.NodeStarted | events.NodeOutput | events.NodeEnded | events.RetryPlanned | events.NodeSkipped
         ):

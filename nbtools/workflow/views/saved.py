@@ -45,7 +45,7 @@ def read_drift(run: FrozenRun, was: Workflow | None) -> Iterator[str]:
 
 
 def _definition_of(node: NodeFields) -> dict[str, Any]:
-    """Return what a node says; a script by its name alone, since the run has it beside the workflow."""
+    """Return what a node says; a script only by its name, since the run has it beside the workflow."""
     fields = node.model_dump()
     code = fields.get("code")
     return {**fields, "code": Path(code["file"]).name} if isinstance(code, dict) else fields

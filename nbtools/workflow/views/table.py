@@ -22,18 +22,19 @@ def table(
 ) -> str:
     """Return the table for a terminal.
 
-    Of a node with items, those that run, wait, failed or are unknown have their own lines: ten at the most.
+    If a node has items, those that are running, waiting, failed or unknown have their own lines, at most ten.
 
     Parameters
     ----------
     state
         The run.
     workflow
-        What it runs: the table tells what each node is and which nodes it needs; `None` leaves that out.
+        The workflow that it runs: the table then says what each node runs and which nodes it needs; `None` leaves that
+        out.
     now
-        The present, in seconds since 1970; `None` asks the clock.
+        The current time, in seconds since 1970; `None` asks the clock.
     width
-        Characters of a line at the most; `None` asks the terminal.
+        Maximum characters in a line; `None` asks the terminal.
     """
     rows = [COLUMNS, *rows_of(state, now=now)]
     if workflow is not None:

@@ -193,8 +193,8 @@ def test_a_file_that_would_be_deleted_is_shown_by_its_beginning(tmp_path: Path) 
     target = tmp_path / "rows.csv"
     target.write_text("".join(f"{number}\n" for number in range(345)), encoding="utf-8")
     lost = deleted(target)
-    assert lost.title == "rows.csv, 345 lines, is deleted"
-    assert lost.text.splitlines() == [*(f"-{number}" for number in range(20)), "[… 325 more lines are not shown …]"]
+    assert lost.title == "rows.csv (345 lines) is deleted"
+    assert lost.text.splitlines() == [*(f"-{number}" for number in range(20)), "[… 325 more lines not shown …]"]
     target.write_text("one\ntwo\n", encoding="utf-8")
     assert deleted(target).text.splitlines() == ["-one", "-two"]
 

@@ -227,9 +227,9 @@ def test_nothing_of_an_argument_can_pass_for_another_part_of_the_question() -> N
 
 def test_the_end_of_what_is_long_is_shown_and_what_is_left_out_is_counted() -> None:
     text = _request(code="\n" * 10_000 + "remove()", line="a" * 100_000 + "; rm -r /").text()
-    assert "[… 9,601 more lines are not shown …]" in text
+    assert "[… 9,601 more lines not shown …]" in text
     assert "  │ remove()" in text
-    assert "[… 60,009 more characters are not shown …]" in text
+    assert "[… 60,009 more characters not shown …]" in text
     assert "; rm -r /" in text
     assert len(text) < 50_000
     short = "a" * 5_000

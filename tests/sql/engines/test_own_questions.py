@@ -135,7 +135,7 @@ def test_functions_of_rows_are_not_called_as_columns(postgres_database: str) -> 
         connection.execute(f"create function any_row(record) returns text language plpgsql as $${body}$$")
     with SqlSession(connections={"pg": postgres_database}) as session:
         for sql in ("select g.wrow from goods g", "select (g).wrow from goods g", 'select g."wrow" from goods g'):
-            with pytest.raises(SqlNotAllowed, match="wrow is a function of the database"):
+            with pytest.raises(SqlNotAllowed, match="calls a database function, wrow,"):
                 session.query(sql, connection="pg")
         with pytest.raises(SqlNotAllowed, match="any_row"):
             session.query("select g.any_row from goods g", connection="pg")
@@ -164,7 +164,7 @@ def test_a_value_calls_no_function_by_a_dot(postgres_database: str) -> None:
                 "select f.total from unnest(array[7]) as f",
                 "select f.pg_read_file from unnest(array['/etc/hostname']) as f",
             ):
-                with pytest.raises(SqlNotAllowed, match="the dot before it calls"):
+                with pytest.raises(SqlNotAllowed, match="calls a database function"):
                     session.query(sql, connection="pg", isolated=isolated)
             fields = (
                 "select (p).x, (g.p).name, (ps)[1].name as n, (g).id, g.total from (select *, 5 as total from goods) g"

@@ -145,7 +145,7 @@ def test_a_copy_has_the_size_that_a_query_may_spill(folder: Path) -> None:
         ),
         ("read_xlsx('book.xlsx', range = 'B')", SqlInvalid, "'B' is not a range of cells", "B3:F20"),
         ("read_xlsx('book.xlsx', skip = 1)", SqlInvalid, "no option 'skip'", "header, nullstr, range, sheet"),
-        ("read_xlsx('book.xlsx', header = 'x')", SqlInvalid, "does not take header = 'x'", "true or 3"),
+        ("read_xlsx('book.xlsx', header = 'x')", SqlInvalid, "does not accept header = 'x'", "true or 3"),
         ("read_xlsx('book.xlsx', sheet = 'a' || 'b')", SqlInvalid, "is not a constant", "value itself"),
     ],
 )
@@ -464,7 +464,7 @@ def test_bad_lines_and_cells_are_told_with_the_way_on(session: SqlSession) -> No
     book.save("formulas.xlsx")
     assert "formulas whose" not in session.query("from read_xlsx('formulas.xlsx', sheet = 'errors')").footer()
     Path("locked.xlsx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2_000))
-    with pytest.raises(SqlInvalid, match="locked by a password"):
+    with pytest.raises(SqlInvalid, match="protected by a password"):
         session.query("from 'locked.xlsx'")
 
 

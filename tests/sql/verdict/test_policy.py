@@ -98,7 +98,7 @@ REFUSALS = [
     ("from duckdb_secrets()", "lists secrets"),
     ("select current_setting('s3_secret_access_key')", "is a secret"),
     ("select current_setting('sec' || 'ret_directory')", "is a secret"),
-    ("select current_setting(x) from t", "takes one name, written out"),
+    ("select current_setting(x) from t", "takes one name, as a literal string"),
     ("select http_get('http://127.0.0.1')", "http_get() is not on the reviewed list"),
     ("select __internal_decompress_string(1)", "is not on the reviewed list"),
     ("from shellfs('ls |')", "the table function shellfs() is not on the reviewed list"),
@@ -320,7 +320,7 @@ def test_macros_of_the_catalog_are_judged_by_their_definitions():
     assert "advances a sequence" in policy.check("select evil(1)").reasons[0]
     assert "the macro sly() is refused" in policy.check("select sly(1)").reasons[0]
     hiding = Policy(definitions=Definitions({"upper": ["nextval('s')"], "lower": ["a || 'x'"]}, {}))
-    assert "a macro upper() in place of the engine's own" in hiding.check("select 1").reasons[0]
+    assert "a macro upper() instead of the engine's own" in hiding.check("select 1").reasons[0]
     assert "must be a constant" in policy.check("from loot('/etc/passwd')").reasons[0]
     assert "must be named in the text" in policy.check("from plunder('/etc/passwd')").reasons[0]
     assert not Policy().check("from rows(3)").allowed

@@ -524,7 +524,7 @@ def test_a_run_that_waits_is_cancelled_at_once_and_a_run_that_ended_is_not(wb):
 def test_the_start_of_a_name_that_fits_several_runs_is_refused(wb):
     for _ in range(2):
         wb.workflows.run(HEAD + "nodes:\n  - {id: a, tool: look}\n")
-    with pytest.raises(InvalidArguments, match="'w' may be w-"):
+    with pytest.raises(InvalidArguments, match="'w' could be w-"):
         wb.workflows.show("w")
 
 

@@ -63,7 +63,7 @@ class DuckDBEngine:
     Parameters
     ----------
     database
-        A database file, attached read-only; `None` for only frames and files.
+        A database file, attached read-only; `None` if there are only frames and files.
     options
         Folders and limits.
     spill
@@ -266,7 +266,7 @@ class DuckDBEngine:
             return rows
 
     def _may_write(self, path: Path) -> bool:
-        """Tell whether the engine itself lets a file be written, which is so below the roots alone."""
+        """Tell whether the engine itself lets a file be written: it does only below the roots."""
         return any(root in path.parents for root in self._options.roots)
 
     def explain(self, request: QueryRequest, control: QueryControl) -> str:

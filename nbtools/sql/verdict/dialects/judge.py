@@ -1,8 +1,8 @@
-"""The verdict for every dialect but DuckDB, where sqlglot's tree is the only one.
+"""The verdict for every dialect except DuckDB; for these, sqlglot's tree is the only one there is.
 
-Only reviewed kinds of nodes may be in the tree, and a query only at its root. The lists are files in
-``reviewed``, read at a dialect's first verdict (`rules`). EXPLAIN is judged by what it explains; SHOW
-is judged by its words, because sqlglot keeps most of its forms as text.
+The tree may contain only reviewed kinds of nodes, and its root must be a query. The lists are files in ``reviewed``,
+read at a dialect's first verdict (`rules`). EXPLAIN is judged by what it explains; SHOW is judged by its words, because
+sqlglot keeps most of its forms as text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHOWN = 80
 
 
 def judge(sql: str, dialect: str, functions: frozenset[str], row_functions: frozenset[str]) -> Verdict:
-    """Return the verdict on a text in a dialect of sqlglot; `functions` may be called besides the reviewed ones."""
+    """Return the verdict on a text in a sqlglot dialect; `functions` may be called in addition to the reviewed ones."""
     own = rules(dialect)._replace(
         row_functions=frozenset(name for name in row_functions if name.lstrip(".") not in functions)
     )
@@ -49,7 +49,7 @@ def judge(sql: str, dialect: str, functions: frozenset[str], row_functions: froz
         tree = _parse(" " * start + sql[start:], own)
         return refuse(sql, [tree]) if isinstance(tree, Finding) else _judge_tree(sql, *tree, own, functions, kind)
     except RecursionError:
-        return refuse(sql, [Finding("the statement nests too deep to be judged", 0)])
+        return refuse(sql, [Finding("the statement is nested too deeply to be judged", 0)])
 
 
 def _parse(query: str, rules: DialectRules) -> tuple[Any, list[Any]] | Finding:
@@ -152,7 +152,7 @@ def _objections(tree: Any, rules: DialectRules, functions: frozenset[str]) -> It
         kind = _kind(node.__class__)
         reason = None
         if kind == "unknown":
-            reason = f"{word(node)} was not reviewed"
+            reason = f"{word(node)} has not been reviewed"
         elif kind == "function":
             reason = _function(node, rules, functions)
         elif name in rules.refused_nodes:
@@ -170,18 +170,17 @@ def _objections(tree: Any, rules: DialectRules, functions: frozenset[str]) -> It
 
 def _detail(node: Any, name: str, rules: DialectRules) -> str | None:
     if name == "TableAlias" and node.columns and not node.name and type(node.parent).__name__ == "Table":
-        return "FROM has a function that was not recognised"
+        return "FROM contains a function that was not recognised"
     if name == "WithTableHint":
         hints = {hint.name.upper() for hint in node.expressions}
-        return f"{min(hints & _LOCKING_HINTS)} locks; {READ_ONLY}" if hints & _LOCKING_HINTS else None
+        return f"{min(hints & _LOCKING_HINTS)} takes locks; {READ_ONLY}" if hints & _LOCKING_HINTS else None
     if name == "Hint" and not rules.hints:
         return f"hints change settings; {READ_ONLY}"
     if name == "Describe" and type(node.this).__name__ == "Schema" and node.this.this.name not in rules.table_functions:
         return f"DESCRIBE runs the function {node.this.this.name[-_SHOWN:]}()"
     if name in {"Column", "Dot"} and _is_call(node, node.name.lower(), rules):
-        return (
-            f"{node.name} is a function of the database, which the dot before it calls; it is not on the reviewed list"
-        )
+        called = node.name
+        return f"the dot before {called} calls a database function, {called}, that is not on the reviewed list"
     if name == "Column" and node.table and node.name.lower() in rules.sequence_columns:
         return f"{node.table}.{node.name} advances a sequence; {READ_ONLY}"
     return None
@@ -277,14 +276,14 @@ def _function(node: Any, rules: DialectRules, functions: frozenset[str]) -> str 
 def _setting(node: Any, rules: DialectRules) -> str | None:
     first = node.expressions[0] if node.expressions else None
     if first is None or not first.is_string or len(node.expressions) > 2:
-        return "current_setting() takes one name, written out"
-    return None if first.name.lower() in rules.settings else f"the setting {first.name!r} was not reviewed"
+        return "current_setting() takes one name, as a literal string"
+    return None if first.name.lower() in rules.settings else f"the setting {first.name!r} has not been reviewed"
 
 
 def _table(node: Any, rules: DialectRules) -> str | None:
     name = node.name
     if isinstance(node.this, exp.Var) or name.startswith("@") or node.args.get("format"):
-        return f"{name} is a stage of files"
+        return f"{name} is a file stage"
     if isinstance(node.this, exp.Literal) or "/" in name or "\\" in name or "://" in name:
         return f"{name!r} is a file, not a table"
     if rules.file_formats and _file_format(node) in rules.file_formats:

@@ -63,7 +63,7 @@ def check_show(sql: str, at: int, rules: DialectRules) -> Finding | None:
     behind = _behind_word(sql, at, rules)
     word = first_word(sql[behind:], rules)[0]
     if word not in rules.show_words:
-        return Finding(f"SHOW {word.upper()} was not reviewed".replace("  ", " "), at, 4)
+        return Finding(f"SHOW {word.upper()} has not been reviewed".replace("  ", " "), at, 4)
     if _SHOW.match(sql, behind) is None:
         return Finding(f"SHOW takes names and patterns only; {READ_ONLY}", at, 4)
     return None

@@ -74,9 +74,7 @@ def check_tree(statement: Tree, rules: CheckRules) -> References:
     """Visit every node of one statement that `parser.parse` returned."""
     walker = _Checker(rules)
     for key in rules.always:
-        walker.follow(
-            key, f"the database has a macro {key.name}() in place of the engine's own,", {"query_location": 0}
-        )
+        walker.follow(key, f"the database has a macro {key.name}() instead of the engine's own,", {"query_location": 0})
     walker.run(statement)
     return walker.reads
 
@@ -159,7 +157,7 @@ class _Checker:
             self._refuse(f"{word} writes; {READ_ONLY}", node, word)
             return
         keys = f" ({', '.join(sorted(node.keys() - shape[1]))})" if shape else f" ({', '.join(sorted(node))[:80]})"
-        self._refuse(f"the syntax tree holds {kind}{keys}, which was not reviewed", node)
+        self._refuse(f"the syntax tree holds {kind}{keys}, which has not been reviewed", node)
 
     # -- scopes ------------------------------------------------------------------------------------------------------
 
@@ -220,12 +218,12 @@ class _Checker:
     def _show(self, node: Tree, scope: Scope) -> Scope | None:
         kind = node.get("show_type")
         if kind not in SHOWS:
-            self._refuse(f"SHOW of the kind {kind} was not reviewed", node)
+            self._refuse(f"SHOW of the kind {kind} has not been reviewed", node)
             return None
         path = _path_of(node)
         if kind == "SHOW_SPECIAL":
             if path != ("",) and path[-1] not in SHOWN:
-                self._refuse(f"SHOW {path[-1]} was not reviewed", node)
+                self._refuse(f"SHOW {path[-1]} has not been reviewed", node)
         elif kind in {"SHOW", "DESCRIBE", "SUMMARY"} and not node.get("query") and path != ("",):
             self._reads_table(path, node, scope)
         return scope
@@ -265,7 +263,7 @@ class _Checker:
     def _setting(self, node: Tree) -> None:
         values = [text for argument in node.get("arguments", ()) for text in _texts(argument.get("expression")) or [""]]
         if len(values) != 1 or not values[0]:
-            self._refuse("current_setting() takes one name, written out", node)
+            self._refuse("current_setting() takes one name, as a literal string", node)
         elif not known.is_setting_shown(values[0]):
             self._refuse(f"the setting {values[0]!r} is a secret or leads to one", node)
 

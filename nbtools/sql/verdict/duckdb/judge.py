@@ -55,7 +55,7 @@ def judge_duckdb(sql: str, rules: CheckRules) -> Verdict:
             return _not_one(sql, len(statements))
         return _conclude(sql, sql, _kind_of(statements[0]), [check_tree(statements[0], rules)])
     except RecursionError:
-        return refuse(sql, [Finding("the statement nests too deep to be judged", 0)])
+        return refuse(sql, [Finding("the statement is nested too deeply to be judged", 0)])
     except Exception as exc:  # a parser that stumbles has not understood the text: refused
         message = (str(exc).splitlines() or [type(exc).__name__])[0][:200]
         return refuse(sql, [Finding(f"the engine cannot parse it: {message}", 0, 1, "SQL_INVALID")])

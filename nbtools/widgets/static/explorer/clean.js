@@ -135,7 +135,7 @@ const FIELDS = {
   missing: (_, offer) =>
     listFields("words", offer?.words ?? [], ["Words", "Another word", "another word"], (word) => word),
   cast: () => choiceField("type", choice("Type", TYPES, "VARCHAR")),
-  fill: () => textField("value", "Value in place of missing ones", ""),
+  fill: () => textField("value", "Value instead of missing ones", ""),
   rename: ({ name }) => textField("name", "New name", name),
 };
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+import psutil
 import pytest
 
 from nbtools.ground import aio
@@ -139,11 +140,11 @@ def test_closed_standard_streams_end_nothing_but_the_output(kernels: Kernels) ->
 def test_a_zygote_or_warden_that_is_killed_takes_its_kernels_along(
     kernels: Kernels, below: Callable[[int], list[int]]
 ) -> None:
-    kernels.run("import subprocess\np = subprocess.Popen(['setsid', 'sleep', '600'])", session="s")
-    before = below(os.getpid())
-    wardens = (b"nbtools.kernels.forked.zygote", b"nbtools.processes")
-    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in before}
-    (warden,) = [pid for pid, words in commands.items() if any(name in words for name in wardens)][:1]
+    code = "import os, subprocess\np = subprocess.Popen(['setsid', 'sleep', '600'])\nprint(os.getpid())"
+    kernel = int(kernels.run(code, session="s").stdout)
+    wardens = {"nbtools.kernels.forked.zygote", "nbtools.processes"}
+    above = psutil.Process(kernel).parents()
+    warden = next(parent.pid for parent in above if wardens.intersection(parent.cmdline()))
     inside = below(warden)
     assert len(inside) >= 2
     os.kill(warden, signal.SIGKILL)

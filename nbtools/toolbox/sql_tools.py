@@ -69,17 +69,17 @@ async def sql_query(
 
     FROM takes DataFrames of the notebook by name, CSV, Parquet, JSON and Excel files below the allowed folders
     ('data/x.csv'), nbtools.memory and nbtools.calls. Returns columns, types, rows (each a list), row_count, truncated
-    and, if there is anything to say about the files, notes; for a model, these include what a datapackage.yaml beside
-    them says about the columns. A model sees its own memory and calls, and gets at most 10,000 rows (or limit) and
-    4 MB: truncated says that there are more rows. A person gets all rows, or an error if they exceed 4 MB. The query
-    may take up to 30 s unless the settings say otherwise.
+    and, if there is anything to say about the files, notes; for a model, also what a datapackage.yaml beside them says
+    about the columns. A model sees its own memory and calls, and gets at most 10,000 rows (or limit) and 4 MB:
+    truncated says that there are more. A person gets all rows, or an error if they exceed 4 MB. It may take up to 30 s
+    unless the settings say otherwise.
 
     Parameters
     ----------
     query
         One SELECT (or DESCRIBE, SUMMARIZE, SHOW, EXPLAIN) in DuckDB's dialect, or in that of the connection.
     connection
-        Name of a configured database, or its URL; null uses the local engine.
+        Name of a configured database, or its URL; null asks the local engine.
     limit
         At most this many rows; null is all for a person, 10,000 for a model.
     params

@@ -125,11 +125,11 @@ async def data_analyze(
     session
         Name of a session whose variables persist from call to call; null uses a clean kernel.
     inputs
-        Notebook tables for the script, as a mapping of its variables to table names, such as {"orders": "orders"}.
+        Notebook tables for the script: table names by variable, such as {"orders": "orders"}.
     files
-        More files for a person's script, as a mapping of variables to paths; the variable holds the absolute path.
+        More files for a person's script: paths by variable; the variable holds the absolute path.
     variables
-        Plain values for the script, as a mapping of variables to JSON values.
+        Plain values for the script: JSON values by variable.
     returns
         Variable of the script whose table, array, figure or JSON becomes the value of the result in Python; "result"
         counts too, and the last expression where neither is assigned. Null returns nothing.
@@ -196,11 +196,11 @@ async def data_visualize(
     timeout
         Seconds until the script is stopped, at most 86,400; null uses the setting (300 unless changed).
     inputs
-        Notebook tables for the script, as a mapping of its variables to table names, such as {"orders": "orders"}.
+        Notebook tables for the script: table names by variable, such as {"orders": "orders"}.
     files
-        More files for a person's script, as a mapping of variables to paths; the variable holds the absolute path.
+        More files for a person's script: paths by variable; the variable holds the absolute path.
     variables
-        Plain values for the script, as a mapping of variables to JSON values.
+        Plain values for the script: JSON values by variable.
 
     Raises
     ------

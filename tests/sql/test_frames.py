@@ -250,7 +250,7 @@ def test_a_broken_workbook_is_said_so(tmp_path: Any) -> None:
         packed.writestr("xl\\\\workbook.xml", "<workbook/>")
     with pytest.raises(NbtoolsError, match="a zip without the parts") as caught:
         read_workbook(tmp_path / "parts.xlsx", SheetOptions())
-    assert "once more" in str(caught.value.hint)
+    assert "again from Excel" in str(caught.value.hint)
     with pytest.raises((MissingExtra, NbtoolsError)):
         read_workbook(tmp_path / "missing.ods", SheetOptions())
 

@@ -30,6 +30,8 @@ from nbtools.sql.pages.shape import Shape
 from nbtools.sql.pages.source import CopiedSource
 from nbtools.sql.session import SqlSession
 
+pytestmark = pytest.mark.broad
+
 ROWS = 130_000  # more than one group of rows of a Parquet file
 
 

@@ -108,6 +108,7 @@ NESTED: dict[str, Any] = {
     "map {'a': date 'infinity', 'b': null}": {"a": "infinity", "b": None},
     "map {date 'infinity': 1, date '2024-01-01': 2}": {"infinity": 1, "2024-01-01": 2},
     "map {[date 'infinity']: {'d': date '2024-01-01'}}": {'["infinity"]': {"d": "2024-01-01"}},
+    "map {[1]: '{\"a\": [1.50]}'::json}": {"[1]": {"a": [1.5]}},
     "array_value(date 'infinity', date '2024-01-01')": ["infinity", "2024-01-01"],
     "[union_value(d := date 'infinity')]": ["infinity"],
     "[timestamp_ns '2024-01-01 00:00:00.123456789']": ["2024-01-01 00:00:00.123456789"],

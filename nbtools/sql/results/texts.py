@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from nbtools.ground.lazy import duckdb
-from nbtools.texts.values import text_of
+from nbtools.texts.values import Pairs, text_of
 from nbtools.texts.visible import visible
 
 Kind = Literal["number", "time", "bool", "text"]
@@ -131,8 +131,8 @@ def _with_documents(shape: _NestedForm, value: Any) -> Any:
     if shape.form == "struct":
         return {name: _with_documents(shape.part("struct", name), each) for name, each in value.items()}
     if shape.form == "map":
-        pairs = [(key, _with_documents(shape.part("map", "value"), each)) for key, each in dict(value).items()]
-        return type(value)(pairs)
+        pairs = value if isinstance(value, Pairs) else value.items()  # keys of pairs may be lists
+        return type(value)((key, _with_documents(shape.part("map", "value"), each)) for key, each in pairs)
     return [_with_documents(shape.part("list", "child"), each) for each in value]
 
 

@@ -32,21 +32,21 @@ class TablesThere(Table):
 
     Attributes
     ----------
-    columns_of
-        For each row, the names and types of its columns, or a text about them.
+    inside
+        For each row, how many rows it has, and the names and types of its columns, or a text about them.
     """
 
-    columns_of: tuple[Any, ...] = ()
+    inside: tuple[tuple[int | None, Any], ...] = ()
 
     def to_html(self) -> str:
         """Return a tree of locations, their tables and columns."""
         locations: dict[str, list[str]] = {}
-        for (name, kind, count, _), columns in zip(self.rows, self.columns_of, strict=True):
-            rows = f" <span style='opacity:.7'>{counted(int(count.replace(',', '')), 'row')}</span>" if count else ""
+        for (name, kind, *_), (count, columns) in zip(self.rows, self.inside, strict=True):
+            rows = f" <span style='opacity:.7'>{counted(count, 'row')}</span>" if count is not None else ""
             items = columns if isinstance(columns, str) else [f"{each} {type_of}" for each, type_of in columns]
-            inside = html.escape(items) if isinstance(items, str) else "<br>".join(map(html.escape, items))
+            text = html.escape(items) if isinstance(items, str) else "<br>".join(map(html.escape, items))
             head = f"<summary>{html.escape(name)}{rows}</summary>"
-            leaf = f"<details style='margin-left:1.2em'>{head}<div style='margin-left:1.4em'>{inside}</div></details>"
+            leaf = f"<details style='margin-left:1.2em'>{head}<div style='margin-left:1.4em'>{text}</div></details>"
             locations.setdefault(_location(name, kind), []).append(leaf)
         branches = (
             f"<details open><summary><b>{html.escape(where)}</b> ({len(leaves)})</summary>{''.join(leaves)}</details>"
@@ -68,13 +68,13 @@ def _location(name: str, kind: str) -> str:
 
 def tables_table(tables: Iterable[tuple[str, str, int | None, Any]], title: str) -> Table:
     """Return what can be queried, one row each: name, kind, number of rows, and its columns, or a text about them."""
-    rows, columns_of = [], []
+    rows, inside = [], []
     for name, kind, count, columns in tables:
         about = columns if isinstance(columns, str) else _columns(columns)
         rows.append((name, kind, None if count is None else f"{count:,}", about))
-        columns_of.append(columns if isinstance(columns, str) else tuple(columns))
+        inside.append((count, columns if isinstance(columns, str) else tuple(columns)))
     names = ("table", "kind", "rows", "columns")
-    return TablesThere(columns=names, rows=tuple(rows), title=title, columns_of=tuple(columns_of))
+    return TablesThere(columns=names, rows=tuple(rows), title=title, inside=tuple(inside))
 
 
 def _columns(columns: Iterable[tuple[str, str]]) -> str:

@@ -1,4 +1,4 @@
-"""Attacks tried apart: by an ordinary user, in a process namespace that ends with the test whatever is left in it."""
+"""Attacks tried apart: by an ordinary user, in namespaces that end with the test whatever is left in them."""
 
 from __future__ import annotations
 
@@ -51,12 +51,15 @@ def _way_apart() -> tuple[tuple[str, ...], bool]:
     """Return the command that starts another one apart, and whether that runs as nobody."""
     if shutil.which("unshare") is None:
         pytest.skip("attacks are tried in a namespace of their own, and unshare is not installed")
-    spaces = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    # Its processes and its shared memory are its own: what other tests do meanwhile is not seen.
+    spaces = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
+    own_memory = ("sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh")
     # In a namespace of users nobody has a right outside of it, whoever starts it.
-    ways: list[tuple[tuple[str, ...], bool]] = [((*spaces, "--user", "--map-user=1000", "--map-group=1000"), False)]
+    user = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+    ways: list[tuple[tuple[str, ...], bool]] = [((*spaces, "--map-root-user", *own_memory, *user), False)]
     if os.getuid() == 0 and shutil.which("setpriv"):
         who = ("setpriv", "--reuid", _NOBODY, "--regid", _NOBODY, "--clear-groups", "--bounding-set=-all")
-        ways.append(((*spaces, *who), True))
+        ways.append(((*spaces, *own_memory, *who), True))
     said = ""
     for way, is_nobody in ways:
         trial = "import subprocess, sys, zmq; sys.exit(subprocess.call([sys.executable, '-c', '']))"

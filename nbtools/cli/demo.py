@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import base64
 import contextlib
 import os
@@ -119,15 +120,28 @@ def run_notebook(
         # The manager is ours, so nbclient would leave the kernel running. What cells say is in the notebook; what the
         # kernel says of itself, of its loopback sockets and of being ended in a cell, is for nobody.
         options = {"env": {**os.environ, **(environment or {})}, "stderr": subprocess.DEVNULL}
-        client.execute(cleanup_kc=True, **options)
+        asyncio.run(_execute(client, options))
     except Exception as exc:
-        # Where Ctrl-C came, nbclient has ended the kernel below itself: what it raises then, an assertion too, is that.
-        if getattr(client, "_async_cleanup_kernel_future", None) is not None:
+        if _is_stopped(client):
             raise KeyboardInterrupt from None
         raise _why(exc, source, target, cell_seconds) from exc
     finally:
         nbformat.write(book, target)
     return book
+
+
+async def _execute(client: Any, options: Mapping[str, Any]) -> None:
+    def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not _is_stopped(client):
+            loop.default_exception_handler(context)
+
+    asyncio.get_running_loop().set_exception_handler(report)
+    await client.async_execute(cleanup_kc=True, **options)
+
+
+def _is_stopped(client: Any) -> bool:
+    """Return whether Ctrl-C came: nbclient ends the kernel below itself then, and what fails in it comes of that."""
+    return getattr(client, "_async_cleanup_kernel_future", None) is not None
 
 
 def _client(book: Any, folder: Path, cell_seconds: int) -> Any:

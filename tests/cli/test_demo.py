@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,3 +42,33 @@ def test_stopping_the_demo_ends_it_in_one_line(stop_command: Callable[..., Any])
     stopped = stop_command("demo", "--out", "out", at="%explore")
     lines = [line for line in stopped.err.splitlines() if not line.startswith("[")]
     assert (stopped.code, lines) == (130, ["stopped"])
+
+
+@pytest.mark.slow
+def test_what_nbclient_still_looked_for_when_it_was_stopped_is_not_shown(tmp_path: Path) -> None:
+    # It looks each second whether the kernel lives; here it does so at the worst moment, when its client is gone.
+    program = """
+import asyncio, sys
+from pathlib import Path
+import nbclient
+from nbtools.cli.demo import run_notebook
+async def poll(client):
+    while client.kc is not None:
+        await asyncio.sleep(0)
+    assert client.kc is not None
+nbclient.NotebookClient._async_poll_kernel_alive = poll
+try:
+    run_notebook(Path("a.ipynb"), Path("b.ipynb"))
+except KeyboardInterrupt:
+    print("stopped", file=sys.stderr)
+"""
+    nbformat.write(_book("import time; time.sleep(600)"), tmp_path / "a.ipynb")
+    options: dict[str, Any] = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen([sys.executable, "-c", program], **options) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("[ 1/1]")
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60)[1] == "stopped\n"
+        finally:
+            process.kill()

@@ -168,7 +168,7 @@ def test_a_worker_is_kept_when_its_query_was_wrong(engine: IsolatedEngine) -> No
 def test_what_a_query_took_is_there_for_the_next_whether_it_was_stopped_or_not(engine: IsolatedEngine) -> None:
     # Two shapes, because what an allocator keeps of the one does not fit the other. What it keeps differs from run to
     # run; it is to fit in what the limit grants beside the engine's own memory.
-    rows = "(select hash(range) h, count(*) from range(3000000) group by h)"
+    rows = "(select hash(range) h, count(*) from range(6000000) group by h)"
     wide = "(select hash(range) h, range i from range(1000000000000) order by h limit 1000000000)"
 
     def data() -> int:
@@ -176,7 +176,7 @@ def test_what_a_query_took_is_there_for_the_next_whether_it_was_stopped_or_not(e
         return int(line.split()[0]) * 1024
 
     new = data()
-    assert ask(engine, f"select count(*) from {rows}") == [[3_000_000]]
+    assert ask(engine, f"select count(*) from {rows}") == [[6_000_000]]
     assert data() - new < _OVERHEAD_BYTES
     for _ in range(2):
         first, control = worker_of(engine), QueryControl()
@@ -187,7 +187,8 @@ def test_what_a_query_took_is_there_for_the_next_whether_it_was_stopped_or_not(e
         with pytest.raises(Cancelled):
             asked.result()
         assert data() - new < _OVERHEAD_BYTES
-    assert ask(engine, f"select count(*) from {rows}") == [[3_000_000]]
+    assert ask(engine, f"select count(*) from {rows}") == [[6_000_000]]
+    assert data() - new < _OVERHEAD_BYTES
 
 
 @pytest.mark.races

@@ -13,6 +13,7 @@ import importlib.util
 import itertools
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -162,11 +163,14 @@ def pytest_runtest_call() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)  # before servers that tests share are stopped
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     """Fail the last test where one before it left work that keeps a processor busy: it slows all that follow."""
-    if nextitem is None:
+
+    def is_idle() -> bool:
         before = time.process_time()
         time.sleep(_IDLE_S)
-        share = (time.process_time() - before) / _IDLE_S
-        assert share < 0.5, f"work that a test left keeps {share:.0%} of a processor busy"
+        return time.process_time() - before < _IDLE_S / 2
+
+    # What the last tests have closed may take seconds to end.
+    assert nextitem is not None or any(is_idle() for _ in range(20)), "work that a test left keeps a processor busy"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -302,6 +306,14 @@ def with_enough_time(ask: Callable[[Any], Any], is_far: Callable[[Any], Any], se
         assert seconds < 60, given
         seconds *= 2
     return seconds, given
+
+
+def free_port() -> int:
+    """Return a port to be bound later: none of those that the system gives to those who ask for any."""
+    while True:
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", 20_000 + secrets.randbelow(12_000)))
+            return int(tried.getsockname()[1])
 
 
 def trusted_settings(folder: Path, text: str, home: Path | None = None) -> Path:
@@ -480,9 +492,7 @@ def jupyter_server(kind: str) -> Iterator[tuple[str, str, subprocess.Popen[bytes
     if importlib.util.find_spec(kind) is None:
         pytest.skip(f"{kind} is not installed")
     home = Path(tempfile.mkdtemp(prefix="nbtools-server-"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, *(part.format(port=port, home=home) for part in _SERVERS[kind])]
     folders = {
         name: str(home) for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR", "HOME", "TMPDIR")

@@ -19,7 +19,7 @@ from nbtools.agent.models.requests import RepeatedRequests, WholeAnswers
 from nbtools.agent.records.events import BudgetReached, TextDelta
 from tests.agent.conftest import add_line, look
 from tests.agent.stand_ins import WIRES, Answer, StandIn, stand_in
-from tests.conftest import wait_until
+from tests.conftest import free_port, wait_until
 
 pytestmark = [pytest.mark.in_memory, pytest.mark.processes]
 
@@ -311,7 +311,7 @@ def test_an_answer_that_is_no_json_ends_in_an_error_that_says_so(
 
 def test_no_server_is_told_and_nothing_hangs(open_bench: Any, wire: str, stream: bool) -> None:
     with stand_in(wire) as server:
-        pass
+        server.server_port = free_port()  # another test might get the one that it had
     begun = time.monotonic()
     run = open_bench(**_settings(server, stream)).agent("Look!")
     assert run.state == "failed"

@@ -15,7 +15,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -27,7 +26,7 @@ from typing import Any, NoReturn
 import psutil
 import pytest
 
-from tests.conftest import wait_until
+from tests.conftest import free_port, wait_until
 
 pytest.register_assert_rewrite("tests.browser.bare")  # its failures tell the difference
 
@@ -149,12 +148,6 @@ _DEFAULTS = {
 }
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _wait_until_it_answers(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
     def answers() -> bool:
         assert server.poll() is None, f"the server ended: {log.read_text(errors='replace')[-2_000:]}"
@@ -173,7 +166,7 @@ class _Server:
         self.base, self.home, self.python = base, home, os.environ.get("LAB_PYTHON", sys.executable)
         (home / "config" / "labconfig").mkdir(parents=True)
         (home / "config" / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(_DEFAULTS))
-        port, self.token, self.url = _free_port(), secrets.token_hex(16), ""
+        port, self.token, self.url = free_port(), secrets.token_hex(16), ""
         options = [
             "--no-browser",
             "--allow-root",

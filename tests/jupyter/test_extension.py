@@ -206,7 +206,8 @@ async def idle():
     print("nbtools.widgets.explorer" in sys.modules, "nbtools.ground.config" in sys.modules, "pydantic" in sys.modules)
 asyncio.run(idle())
 """
-    environment = {**os.environ, "NBTOOLS_HOME": f"{tmp_path}/home"}
+    # A profile that it shares has a history that others lock, which IPython tells.
+    environment = {**os.environ, "NBTOOLS_HOME": f"{tmp_path}/home", "IPYTHONDIR": f"{tmp_path}/ipython"}
     environment.pop("NBTOOLS_KERNEL_WARM")
     environment |= {} if variable is None else {"NBTOOLS_KERNEL_WARM": variable}
     command = [sys.executable, "-c", code]

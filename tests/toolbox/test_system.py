@@ -96,10 +96,10 @@ def test_a_command_that_does_not_want_to_end_is_killed(call, folder):
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(273)"
     )
     (folder / "stubborn.py").write_text(script)
-    command = f"{sys.executable} stubborn.py"
+    command = f"{sys.executable} {folder}/stubborn.py"
     _, result = with_enough_time(lambda s: run(call, command, timeout=s), lambda it: it.data["stdout"])
     assert (result.error.code, result.data["stdout"]) == ("TIMEOUT", "on\n")
-    wait_until(lambda: not marked("stubborn.py"))
+    wait_until(lambda: not marked(f"{folder}/stubborn.py"))
 
 
 @pytest.mark.processes
@@ -116,9 +116,9 @@ def test_daemons_that_slip_away_are_ended_too(call, folder):
         print("started")
         """)
     )
-    assert run(call, f"{sys.executable} daemon.py").data["stdout"] == "started\n"
+    assert run(call, f"{sys.executable} {folder}/daemon.py").data["stdout"] == "started\n"
     run(call, "setsid sleep 275.5", timeout=5)
-    wait_until(lambda: not marked("daemon.py") and not marked("sleep 275.5"))
+    wait_until(lambda: not marked(f"{folder}/daemon.py") and not marked("sleep 275.5"))
 
 
 @pytest.mark.processes

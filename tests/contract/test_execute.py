@@ -24,6 +24,7 @@ from nbtools.contract.result import Artifact, Output, ToolResult
 from nbtools.contract.tool import CallJournal, Context, ToolCall, tool
 from nbtools.errors import ExecutionFailed, InvalidArguments, SqlFailed, ToolNotFound
 from nbtools.ground import aio, telemetry
+from tests.conftest import with_enough_time
 
 
 class Store:
@@ -535,20 +536,19 @@ def test_an_approver_that_fails_lets_nothing_through() -> None:
 
 
 def test_the_time_of_asking_is_not_counted_out_of_the_time_of_the_call() -> None:
-    @tool(destructive=True)
-    async def wipe(timeout: float = 0.05) -> str:
-        """Wipe it."""
-        return "wiped"
+    def texts(seconds: float) -> list[str]:
+        @tool(destructive=True)
+        async def wipe(timeout: float = seconds) -> str:
+            """Wipe it."""
+            return "wiped"
 
-    def slow(request: ApprovalRequest) -> bool:
-        time.sleep(0.1)
-        return True
+        asked = AskFunction(lambda _: time.sleep(1.2 * seconds) is None)
+        made = LocalExecutor([wipe], door=Door(approver=asked, limits=CallLimits(timeout=seconds, grace=0.0)))
+        calls = ({}, {"arguments": {"timeout": seconds}}, {"timeout": seconds})
+        return [made.call(ToolCall(tool="wipe", caller="model", **given)).text for given in calls]
 
-    limits = CallLimits(timeout=0.05, grace=0.0)
-    made = LocalExecutor([wipe], door=Door(approver=AskFunction(slow), limits=limits))
-    for given in ({}, {"timeout": 0.05}):
-        assert made.call(ToolCall(tool="wipe", caller="model", arguments=given)).text == "wiped"
-    assert made.call(ToolCall(tool="wipe", caller="model", timeout=0.05)).text == "wiped"
+    # The work itself takes no time, but on a busy machine more than the least of these.
+    with_enough_time(texts, lambda it: it == ["wiped"] * 3, 0.05)
 
 
 def test_what_may_change_something_is_written_down_before_it_is_done_and_after_it() -> None:

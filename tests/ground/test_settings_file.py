@@ -344,18 +344,18 @@ def test_the_homes_own_holds_beside_a_file_that_is_not_trusted_entry_by_entry(
 )
 def test_a_file_that_is_slow_to_read_is_refused_before_it_is(here: Path, content: str, told: str) -> None:
     (here / "nbtools.toml").write_text(content)
-    begun = time.process_time()
+    begun = time.thread_time()
     with pytest.raises(ConfigInvalid, match=told):
         _load()
-    assert time.process_time() - begun < 1
+    assert time.thread_time() - begun < 1
 
 
 def test_long_texts_with_points_are_no_deep_names(here: Path) -> None:
     words = ", ".join(f'"10.0.0.{n}"' for n in range(200)) + f', "{"w" * 30_000}"'
     (here / "nbtools.toml").write_text(f"# {'.' * 99}\nmissing_words = true\nworkflows = [{words}]\n")
-    begun = time.process_time()
+    begun = time.thread_time()
     assert _load().missing_words
-    assert time.process_time() - begun < 1
+    assert time.thread_time() - begun < 1
 
 
 @pytest.mark.processes

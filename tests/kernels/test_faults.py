@@ -18,7 +18,7 @@ import pytest
 from nbtools.ground import aio
 from nbtools.kernels import Execution, Kernels
 from nbtools.kernels.forked.backend import ForkedBackend
-from tests.conftest import is_running, wait_until
+from tests.conftest import is_running, wait_until, with_enough_time
 
 pytestmark = [
     pytest.mark.own_zygote,
@@ -127,7 +127,7 @@ def test_ignored_signals_do_not_help(kernels: Kernels) -> None:
         "for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP): signal.signal(n, signal.SIG_IGN)\n"
         "print('deaf', flush=True)\nwhile True: time.sleep(1)"
     )
-    done = kernels.run(script, timeout=3, grace=0.3)
+    _, done = with_enough_time(lambda s: kernels.run(script, timeout=s, grace=0.3), lambda it: it.stdout)
     assert (done.status, done.stdout) == ("timeout", "deaf\n")
 
 

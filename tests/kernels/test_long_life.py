@@ -59,7 +59,8 @@ def test_kernels_go_on_when_the_folder_for_temporary_files_is_cleaned(cleaned: P
 @pytest.mark.slow
 @pytest.mark.own_zygote
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels are forked on Linux")
-def test_the_forking_process_of_an_idle_notebook_sleeps() -> None:
+def test_the_forking_process_of_an_idle_notebook_sleeps(tmp_path: Path) -> None:
+    go = tmp_path / "go"
     with Kernels("forked", spares=1, preloads=()) as kernels:
         kernels.run("x = 1", session="s")
         kernels.warm()
@@ -78,8 +79,13 @@ def test_the_forking_process_of_an_idle_notebook_sleeps() -> None:
         spent, wakes = used(2.0)
         assert (spent <= 0.03, wakes <= 4) == (True, True), (spent, wakes)
         with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(kernels.run, "import time; time.sleep(0.8)", session="s")
-            assert used(0.5)[1] >= 3
+            running = pool.submit(
+                kernels.run, f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)", session="s"
+            )
+            try:
+                wait_until(lambda: used(0.5)[1] >= 3)
+            finally:
+                go.touch()
             assert running.result().ok
 
 
@@ -110,7 +116,7 @@ def test_many_undos_leave_nothing() -> None:
             a.undo()
         assert undo() == first
         # What was undone ends beside what follows.
-        assert wait_until(lambda: all(now <= then for now, then in zip(owned(), before, strict=True)), 20)
+        assert wait_until(lambda: all(now <= then for now, then in zip(owned(), before, strict=True)))
 
 
 FLOOD = """

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nbtools.kernels import Kernels
+from tests.conftest import with_enough_time
 
 pytestmark = pytest.mark.processes
 
@@ -124,17 +125,17 @@ def test_a_thread_without_end_is_named_when_time_runs_out(kernels: Kernels, tmp_
         "import threading, time, atexit\nfor _ in range(2): threading.Thread(target=time.sleep, args=(60,)).start()\n"
         "atexit.register(print, 'bye')\nfile = open('text.txt', 'w')\nfile.write('whole')"
     )
-    done = kernels.run(script, cwd=tmp_path, timeout=1)
+    seconds, done = with_enough_time(lambda s: kernels.run(script, cwd=tmp_path, timeout=s), lambda it: it.notes)
     assert (done.status, done.stdout) == ("timeout", "bye\n")
     assert done.notes == ("2 threads were still running",)
-    assert str(done.to_error(timeout=1)).startswith("timed out after 1 s; 2 threads were still running")
+    assert str(done.to_error(timeout=seconds)).startswith(f"timed out after {seconds} s; 2 threads were still running")
     assert (tmp_path / "text.txt").read_text() == "whole"
 
 
 @pytest.mark.races
 def test_a_thread_that_must_be_killed_is_named_too(kernels: Kernels) -> None:
     script = "import atexit, signal, time\natexit.register(lambda: [signal.signal(2, signal.SIG_IGN), time.sleep(60)])"
-    done = kernels.run(script, timeout=0.5, grace=0.2)
+    _, done = with_enough_time(lambda s: kernels.run(script, timeout=s, grace=0.2), lambda it: it.notes, 0.5)
     assert (done.status, done.notes) == ("timeout", ("1 function of atexit was still running",))
 
 

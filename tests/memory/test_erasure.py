@@ -277,9 +277,9 @@ def test_a_note_of_many_texts_is_taken_out_of_files_in_short_time(tmp_path):
         b'{"kind": "text number 7 of many", "a": 1}\n' * 20_000 + b'"text number 9 of many"'
     )
     (tmp_path / "link").symlink_to(tmp_path / "log.jsonl")
-    began = time.process_time()
+    began = time.thread_time()
     Erasure("k", [json.dumps(value)]).blot_files(tmp_path)
-    assert time.process_time() - began < 10
+    assert time.thread_time() - began < 10
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
     assert lines[-1] == f'"{"*" * 21}"'
     assert set(lines[:-1]) == {'{"kind": "text number 7 of many", "a": 1}'}, "a word of the record's own"

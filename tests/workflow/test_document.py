@@ -178,9 +178,9 @@ def test_no_text_makes_the_reader_fail(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_wants_to_do_harm_is_told_quickly(text: str, code: str | None) -> None:
-    begun = time.process_time()
+    begun = time.thread_time()
     made = Document(text)
-    assert time.process_time() - begun < 5
+    assert time.thread_time() - begun < 5
     assert [finding.code for finding in made.findings][:1] == ([code] if code else [])
 
 

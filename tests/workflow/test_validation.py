@@ -164,10 +164,10 @@ def test_two_hundred_nodes_take_little_time(registry: Registry) -> None:
     )
     text = HEAD + "  - {id: n0, tool: string_length, args: {text: x}}\n" + nodes
     assert validate(text, registry).ok
-    begun = time.process_time()
+    begun = time.thread_time()
     validate(text, registry)
     # The goal is 50 ms on a quiet machine; the benchmark measures it.
-    assert time.process_time() - begun < 0.5
+    assert time.thread_time() - begun < 0.5
 
 
 @pytest.mark.processes

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nbtools.workflow.document import Document
@@ -96,7 +96,6 @@ def test_a_part_of_a_text_is_found_in_its_source(text: str, part: str) -> None:
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=60), st.data())
-@settings(deadline=None)
 def test_every_visible_character_is_found_in_its_source(text: str, data: st.DataObject) -> None:
     style = data.draw(st.sampled_from(("'", '"', "|", ">")))
     source = yaml.safe_dump({"a": text}, default_style=style, allow_unicode=True, width=20)
@@ -143,7 +142,6 @@ _JSON = st.recursive(
 
 
 @given(_JSON)
-@settings(deadline=None)
 def test_json_is_read_as_json(value: Any) -> None:
     made = Document(json.dumps(value, ensure_ascii=False))
     assert not [finding for finding in made.findings if finding.code != "WF006"]
@@ -151,7 +149,6 @@ def test_json_is_read_as_json(value: Any) -> None:
 
 
 @given(st.text(max_size=80))
-@settings(deadline=None)
 def test_no_text_makes_the_reader_fail(text: str) -> None:
     made = Document(text)
     for finding in made.findings:

@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nbtools.workflow.schemas import ANY, SchemaType
@@ -106,7 +106,6 @@ _VALUES = st.recursive(
 
 
 @given(_SCHEMAS, _VALUES)
-@settings(deadline=None)
 def test_a_value_fits_when_the_reference_validator_says_so(schema: dict[str, Any], value: Any) -> None:
     ours = not list(SchemaType(schema).misfits(value, lambda _: ANY))
     assert ours is jsonschema.Draft202012Validator(schema).is_valid(value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nbtools.workflow.runs.events import (
@@ -138,7 +138,6 @@ def outcomes(name: str, item: int | None, step: StepState) -> dict[str, RunEvent
     }
 
 
-@settings(max_examples=100, deadline=None)
 @given(nodes(), st.data())
 def test_the_plan_says_what_the_rules_say(made: list[dict[str, Any]], data: st.DataObject) -> None:
     workflow = Workflow.model_validate({"version": 1, "name": "w", "nodes": made, "limits": {"max_parallel": 3}})

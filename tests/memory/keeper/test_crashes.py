@@ -130,7 +130,7 @@ def test_everybody_killed_at_once(path):
         writers = start_writers(path, 3, 10_000)
         wait_until(lambda: keeper_of(path))
         time.sleep(0.3)
-        os.kill(keeper_of(path), signal.SIGKILL)
+        os.kill(wait_until(lambda: keeper_of(path)), signal.SIGKILL)
         for writer in writers:
             writer.kill()
         said = [writer.communicate()[0].splitlines() for writer in writers]

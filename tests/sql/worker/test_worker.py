@@ -68,6 +68,20 @@ def gone(process: psutil.Process) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def signalled_at_work(engine: IsolatedEngine, number: int) -> Iterator[None]:
+    """Send a signal to the worker of an engine as soon as it answers something."""
+
+    def send() -> None:
+        at_work = lambda: [one for one in [*engine._busy.values()] if one.is_answering]  # noqa: E731
+        os.kill(wait_until(at_work)[0].process.pid, number)
+
+    with ThreadPoolExecutor(1) as beside:
+        sent = beside.submit(send)
+        yield
+        sent.result()
+
+
 def test_a_worker_is_used_again(engine: IsolatedEngine) -> None:
     first = worker_of(engine).pid
     for number in range(5):
@@ -116,23 +130,15 @@ def test_a_dead_worker_is_replaced(engine: IsolatedEngine) -> None:
 
 @pytest.mark.races
 def test_a_worker_that_dies_at_work_is_said_so(engine: IsolatedEngine) -> None:
-    process = worker_of(engine)
-    killer = threading.Timer(0.3, process.kill)
-    killer.start()
-    with pytest.raises(LimitExceeded, match="signal 9"):
+    with signalled_at_work(engine, signal.SIGKILL), pytest.raises(LimitExceeded, match="signal 9"):
         ask(engine, "select count(*) from range(100000000) a, range(100000000) b")
-    killer.join()
     assert ask(engine, "select 1") == [[1]]
 
 
 @pytest.mark.races
 def test_a_worker_whose_file_was_cut_is_not_said_to_lack_memory(engine: IsolatedEngine) -> None:
-    process = worker_of(engine)
-    killer = threading.Timer(0.3, process.send_signal, [signal.SIGBUS])
-    killer.start()
-    with pytest.raises(SqlFailed, match="was shortened") as caught:
+    with signalled_at_work(engine, signal.SIGBUS), pytest.raises(SqlFailed, match="was shortened") as caught:
         ask(engine, "select count(*) from range(100000000) a, range(100000000) b")
-    killer.join()
     assert caught.value.retryable
 
 

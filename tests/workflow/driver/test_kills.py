@@ -228,7 +228,9 @@ def test_kills_at_random_moments(machine):
     """Each run is killed and resumed until it has ended: the outputs are the same, and no effect is twice."""
     chance = random.Random(7)
     kills = unknown = runs = 0
-    while kills < max(8, KILLS):
+    # Some kill has to hit a step that runs; on a busy machine many come before it.
+    while kills < max(8, KILLS) or not unknown:
+        assert kills < 99
         (machine.folder / "effects").unlink(missing_ok=True)
         runs, flow = runs + 1, "flow.yaml"
         while True:
@@ -250,4 +252,3 @@ def test_kills_at_random_moments(machine):
                     break
         assert run.outputs == OUTPUTS
         assert len(machine.effects) == len({*machine.effects}) == 5, "an effect happened twice"
-    assert unknown > 0, "some kill must have hit a step that was running"

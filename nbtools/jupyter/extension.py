@@ -46,8 +46,8 @@ class _Stub:
             dispatcher = self._extension.dispatcher
             with dispatcher.session.within(self._extension.shell.user_ns if local_ns is None else local_ns):
                 return dispatcher.run(self.entry, self.__name__, line, cell)
-        except Exception as exc:
-            if self._extension.stopping.is_stopped and not isinstance(exc, Cancelled):
+        except (Exception, KeyboardInterrupt) as exc:
+            if self._extension.stopping.is_stopped and not isinstance(exc, Cancelled | Interrupted):
                 raise Interrupted from None
             raise
 

@@ -126,12 +126,15 @@ def test_a_stop_that_was_held_back_is_of_three_lines_where_the_magic_is_over_and
     assert (cell.error, cell.stdout, cell.stderr, came) == (None, "", "", [True])
 
 
-def test_what_a_library_makes_of_a_stop_is_a_stop(notebook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("Query interrupted"), KeyboardInterrupt()])
+def test_what_a_library_makes_of_a_stop_is_a_stop(
+    notebook: Any, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     def code() -> None:
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
-            raise RuntimeError("Query interrupted") from None
+            raise error from None
 
     assert isinstance(_stop_in(notebook, monkeypatch, code).error, Interrupted)
     assert isinstance(_stop_in(notebook, monkeypatch, lambda: 1 / 0).error, ZeroDivisionError)

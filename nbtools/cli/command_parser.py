@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from nbtools.errors import nearest
-from nbtools.ground.option_values import MISSING, declarations, declare, subcommands
+from nbtools.ground.option_values import MISSING, dashed_file, declarations, declare, subcommands
 from nbtools.texts.other_words import hint_for
 
 _UNKNOWN = "unrecognized arguments: "
@@ -18,6 +18,7 @@ class CommandParser(argparse.ArgumentParser):
     """A parser that offers the nearest name for a mistake."""
 
     color = False  # later versions of argparse write escapes
+    words: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
         """Print the usage in a line, and what is wrong; leave with code 2."""
@@ -31,6 +32,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Complain of what is unknown here: left to the top parser, a command's usage and options would be lost."""
+        self.words = args or sys.argv[1:]
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(_UNKNOWN + " ".join(unknown))
@@ -93,7 +95,7 @@ def read_values(
     return options, values
 
 
-def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
+def _with_nearest(parser: CommandParser, message: str) -> str:
     wrong = message.partition("invalid choice: ")[2].partition(" ")[0].strip("'")
     actions = parser._actions  # noqa: SLF001 - argparse has no public list of them
     candidates = [str(choice) for action in actions for choice in action.choices or ()]
@@ -106,5 +108,7 @@ def _with_nearest(parser: argparse.ArgumentParser, message: str) -> str:
     close = nearest(wrong, candidates) if wrong else None
     if close:
         return f"{message}\ndid you mean {close!r}?"
+    if file := dashed_file(parser.words):
+        return f"{message}\n→ {file}"
     # A value that is wrong has said what would be right.
     return f"{message}\n{parser.prog} --help says more" if message.startswith((_UNKNOWN, MISSING)) else message

@@ -12,8 +12,9 @@ import argparse
 import functools
 import json
 import math
+import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from nbtools.texts.units import parse_bytes, parse_seconds
 
 # What argparse says of arguments that are not there, before their names.
 MISSING = "the following arguments are required: "
+_DASHED_FILE = re.compile(r"-[^=]*\.[a-z]\w*", re.IGNORECASE)  # no option has a dot in its name
 
 
 def _as_type(parse: Callable[[str], Any], target: str) -> Callable[[str], Any]:
@@ -81,6 +83,18 @@ def declarations(module: str) -> Mapping[str, Any]:
 def subcommands(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the subcommands of a table, with their tables."""
     return ((name, entry) for name, entry in table.items() if isinstance(entry, dict) and "about" in entry)
+
+
+def dashed_file(words: Iterable[str]) -> str | None:
+    """Return how a file is named that one of some words may mean which was read as an option; `None` for none.
+
+    Examples
+    --------
+    >>> dashed_file(["--key", "id", "-dash.csv"]), dashed_file(["--limit=1.5", "-1.5", "-"])
+    ("A file whose name begins with a dash is written ./-dash.csv, in SQL FROM './-dash.csv'.", None)
+    """
+    name = next((word for word in words if _DASHED_FILE.fullmatch(word)), None)
+    return name and f"A file whose name begins with a dash is written ./{name}, in SQL FROM './{name}'."
 
 
 def declare(

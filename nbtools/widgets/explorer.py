@@ -31,7 +31,7 @@ from nbtools.sql.pages.spelling import Language, quoted, spelled
 from nbtools.sql.plots import columns_of, measure_of, plot_query
 from nbtools.sql.results.result import as_relation
 from nbtools.sql.results.rows import ResultRows
-from nbtools.sql.results.texts import kind_of, type_name
+from nbtools.sql.results.texts import NESTED, kind_of, type_name
 from nbtools.texts import html_parts
 from nbtools.texts.shown import RunOutputs
 from nbtools.texts.sql_quotes import quote_identifier
@@ -288,10 +288,11 @@ class Explorer(GridWidget):
         visible = self._visible_columns()
         columns = list(range(len(source.columns)) if visible is None else visible)
         texts: list[Any] = self._page(row, row + 1, columns, longest=_WHOLE)[0]
-        deep = [index for index in columns if self._pager.kind(index) == "text"]
+        # What is nested is seen as the JSON that its cell shows; of the rest there may be pictures.
+        bare = [at for at in columns if self._pager.kind(at) == "text" and not NESTED.match(source.types[at])]
         values: dict[int, Any] = {}
         with contextlib.suppress(Exception):  # what Python has no value for is seen as text
-            values = dict(zip(deep, self._pager.record(row, deep) if deep else (), strict=True))
+            values = dict(zip(bare, self._pager.record(row, bare) if bare else (), strict=True))
         return [
             {
                 "name": source.columns[index],

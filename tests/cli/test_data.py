@@ -317,6 +317,15 @@ def test_a_port_that_is_none_is_wrong_usage_on_three_lines_at_most(nbtools: Call
     assert "is not a port" in done.err
 
 
+@pytest.mark.parametrize("words", [("sql", "-a.csv"), ("sql", "select 1", "--out-file", "-a.csv"), ("run", "-a.yaml")])
+def test_a_file_that_looks_like_an_option_is_told_how_it_is_named(
+    nbtools: Callable[..., Any], words: tuple[str, ...]
+) -> None:
+    wrong, name = nbtools(*words), words[-1]
+    hint = f"→ A file whose name begins with a dash is written ./{name}, in SQL FROM './{name}'."
+    assert (wrong.code, wrong.err.splitlines()[-1]) == (2, hint)
+
+
 @pytest.mark.parametrize("words", [("memory",), ("skill",), ("tools", "nope"), ("completion",)])
 def test_what_is_missing_or_unknown_without_a_like_is_told_where_to_read_on(
     nbtools: Callable[..., Any], words: tuple[str, ...]

@@ -41,6 +41,22 @@ def test_two_sources_are_compared_by_a_line(notebook: Any, line: str) -> None:
     explorer.close()
 
 
+@pytest.mark.parametrize(
+    "line", ["%explore -a.csv", "%explore --compare -a.csv b.csv", "%nbsql -a.csv", "%nbsql --profile -a.csv"]
+)
+def test_a_file_that_looks_like_an_option_is_told_how_it_is_named(notebook: Any, line: str) -> None:
+    hint = "→ A file whose name begins with a dash is written ./-a.csv, in SQL FROM './-a.csv'."
+    assert notebook.run(line).lines[-1] == hint
+
+
+@pytest.mark.parametrize("name", ["./-a.csv", "'-a.csv'", "FROM './-a.csv'"])
+def test_a_file_whose_name_begins_with_a_dash_is_explored(notebook: Any, name: str) -> None:
+    Path("-a.csv").write_text("n\n1\n")
+    explorer = notebook.run(f"%explore {name}").value
+    assert explorer.data().to_numpy().tolist() == [[1]]
+    explorer.close()
+
+
 @pytest.mark.parametrize("start", ["%explore ", "%%explore\n"])
 def test_a_query_longer_than_the_name_of_a_file_is_explored(notebook: Any, start: str) -> None:
     explorer = notebook.run(f"{start}select {', '.join(f'{at} as c{at}' for at in range(600))}").value

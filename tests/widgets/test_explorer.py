@@ -466,7 +466,8 @@ def test_a_row_is_seen_in_full_with_trees_and_pictures(workbench: Any, front_end
     picture = b"\x89PNG\r\n\x1a\n" + b"x" * 9
     text = (
         "select 7 as n, 'x' as text, {'type': 'click', 'ms': [1, 2]} as event, '{\"a\": null}' as json, null as gone, "
-        f"'{''.join(f'{chr(92)}x{byte:02x}' for byte in picture)}'::blob as picture, map {{'k': 1.5}} as m"
+        f"'{''.join(f'{chr(92)}x{byte:02x}' for byte in picture)}'::blob as picture, "
+        "map {'k': 1.50} as m, map {[1, 2]: 0.1::float} as by_lists, '[NaN]' as no_json"
     )
     view = front_end(workbench.explore(text))
     row = {each["name"]: each for each in view.ask("row", row=0)}
@@ -474,7 +475,9 @@ def test_a_row_is_seen_in_full_with_trees_and_pictures(workbench: Any, front_end
     assert row["gone"]["text"] is None
     assert row["event"]["tree"] == '{"type": "click", "ms": [1, 2]}'
     assert row["json"]["tree"] == '{"a": null}'
-    assert row["m"]["tree"] == '{"k": 1.5}'
+    assert row["m"]["tree"] == '{"k": 1.50}'
+    assert row["by_lists"]["tree"] == '{"[1, 2]": 0.1}'
+    assert "tree" not in row["no_json"]
     assert row["picture"]["picture"].startswith("data:image/png;base64,iVBORw0KGgp4")
 
 

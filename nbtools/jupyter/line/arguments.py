@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from nbtools.errors import InvalidArguments, nearest
-from nbtools.ground.option_values import MISSING, declarations, declare, json_or_text, subcommands
+from nbtools.ground.option_values import MISSING, dashed_file, declarations, declare, json_or_text, subcommands
 from nbtools.jupyter.line.line_parser import Word, iter_words
 from nbtools.texts.other_words import hint_for
 
@@ -164,7 +164,7 @@ class MagicParser(argparse.ArgumentParser):
         for word in iter_words(line):
             if skip:
                 skip -= 1
-            elif word.startswith("-"):
+            elif word.startswith("-") and not word.quoted:
                 skip = self.values_of(word)
             elif words:
                 words -= 1
@@ -186,12 +186,16 @@ class MagicParser(argparse.ArgumentParser):
             arguments.insert(0, self.default_leaf)
         if self.leaves:
             self._known_leaf(arguments)
-        namespace, unknown = self.parse_known_args(arguments)
         target = self.leaves.get(arguments[0], self) if arguments else self
-        if unknown and self.keeps_unknown:
-            namespace.unknown = unknown
-        elif unknown:
-            target.refuse(unknown)
+        try:
+            namespace, unknown = self.parse_known_args(arguments)
+            if unknown and self.keeps_unknown:
+                namespace.unknown = unknown
+            elif unknown:
+                target.refuse(unknown)
+        except InvalidArguments as exc:
+            exc.hint = dashed_file(arguments) or exc.hint
+            raise
         return Arguments(vars(namespace), target.phrases_for(arguments))
 
     def phrases_for(self, words: Sequence[str]) -> dict[str, str]:

@@ -16,12 +16,14 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.sql.engines.duckdb.zones import ZONE
+from nbtools.sql.results.engine_copy import json_as_shown, type_from_text
 from nbtools.sql.results.texts import NESTED, Kind, kind_of
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
 _WITHIN = {"contains": "contains({})", "does not contain": "NOT contains({})", "starts with": "starts_with({})"}
 _TEXTS = frozenset({"varchar", "str", "string", "large_string", "utf8"})  # which hold nothing but text
 _JOINED = {"=": "OR", "contains": "OR", "starts with": "OR", "≠": "AND", "does not contain": "AND"}
+_NUMBER_LIST = re.compile(r"(?:DECIMAL\(\d+,\d+\)|FLOAT|DOUBLE)(?:\[\d*\])+")
 _SIGNS = {"=": "=", "≠": "<>", "<": "<", "≤": "<=", ">": ">", "≥": ">="}
 _HAS_ZONE = re.compile(r":\d\d(?:\.\d+)?\s*[+-]\d\d(?::?\d\d)?$|[a-zA-Z]$")
 
@@ -103,7 +105,10 @@ def condition_of(name: str, type_name: str, condition: Mapping[str, Any], zone: 
         return f"{column} IS {'NOT ' if op == 'is there' else ''}NULL"
     if op == "in":
         return _one_of(name, type_name, condition["values"], zone)
-    value = str(condition.get("value", ""))
+    value = typed = str(condition.get("value", ""))
+    is_list = _NUMBER_LIST.fullmatch(type_name) is not None
+    if is_list:  # DuckDB's text of these is what is shown, but for two words
+        value = re.sub(r'"(-?inf|nan)"', r"\1", typed).replace("null", "NULL")
     if op in _WITHIN:
         text = column if type_name.lower() in _TEXTS else f"CAST({column} AS VARCHAR)"
         form, left, right = _WITHIN[op].format("lower({}), {}"), text, quote_text(value.lower())
@@ -111,11 +116,13 @@ def condition_of(name: str, type_name: str, condition: Mapping[str, Any], zone: 
         form, (left, right) = f"{{}} {_SIGNS[op]} {{}}", _compared(name, type_name, value, zone)
     as_text = form.format(left, right)
     is_nested = NESTED.match(type_name) or type_name == "object"
-    if not is_nested or op not in _JOINED or not re.search(r'["[{]', value):
+    if not is_nested or op not in _JOINED or not re.search(r"""["'\\[{]""", typed):
         return as_text
     # What is shown of lists, maps and structs is their JSON, in which blanks stand behind commas and colons.
-    as_json = f"replace(replace(CAST(to_json({column}) AS VARCHAR), '\": ', '\":'), ', ', ',')"
-    value = (value.lower() if op in _WITHIN else value).replace('": ', '":').replace(", ", ",")
+    # A copy may have a text for it; and other engines, which have lists, have no lambda.
+    as_json = json_as_shown(column, "" if is_list else type_from_text(type_name) or "")
+    as_json = f"replace(replace({as_json}, '\": ', '\":'), ', ', ',')"
+    value = (typed.lower() if op in _WITHIN else typed).replace('": ', '":').replace(", ", ",")
     return f"({as_text} {_JOINED[op]} {form.format(as_json, quote_text(value))})"
 
 

@@ -10,8 +10,8 @@ import dataclasses
 import datetime as dt
 from typing import Any
 
-from nbtools.sql.pages.conditions import moment
-from nbtools.sql.results.texts import Kind, cell_text, spell
+from nbtools.sql.pages.conditions import condition_of, moment
+from nbtools.sql.results.texts import Kind, as_whole, cell_text, kind_of, spell
 from nbtools.texts.sql_quotes import quote_identifier
 from nbtools.texts.values import short_time
 
@@ -68,7 +68,7 @@ def profile_column(
     cursor: Any,
     relation: str,
     name: str,
-    kind: Kind,
+    type_name: str,
     *,
     of: int,
     where: str = "",
@@ -85,8 +85,8 @@ def profile_column(
         What to write behind FROM.
     name
         Name of the column.
-    kind
-        The kind of its values.
+    type_name
+        The engine's name of its type.
     of
         Rows there are.
     where
@@ -96,20 +96,22 @@ def profile_column(
     zone
         In which moments are shown; `None` where the values have none.
     """
+    kind = kind_of(type_name)
     values = _looked_at(cursor, relation, name, where, exact=exact or of <= SAMPLE_ABOVE, of=of)
     different = "count(DISTINCT v)" if values == "drawn" or of <= _SAMPLE else "approx_count_distinct(v)"
     rows, filled, distinct, least, greatest = _first(
         cursor,
         f"SELECT count(*), count(v), {different}, "
-        f"left(CAST(min(v) AS VARCHAR), {_LABEL}), left(CAST(max(v) AS VARCHAR), {_LABEL}) FROM {values}",
+        f"left(CAST(min(v) AS VARCHAR), {_LABEL + 1}), left(CAST(max(v) AS VARCHAR), {_LABEL + 1}) FROM {values}",
     )
     facts: dict[str, Any] = {"rows": rows, "of": of, "missing": rows - filled, "distinct": min(distinct, filled)}
-    facts |= {"least": cell_text(least), "greatest": cell_text(greatest)}
+    ends = as_whole([cell_text(end, _LABEL) for end in (least, greatest)], type_name)
+    facts |= zip(("least", "greatest"), ends, strict=True)
     bins = _bins(cursor, values, kind, zone) if kind in {"number", "time"} else ()
     if bins and zone is not None:
         # As the cells are: DuckDB would write them in the zone of this machine.
         facts |= {"least": _edge(bins[0][0], 0.0, kind, zone), "greatest": _edge(bins[-1][1], 0.0, kind, zone)}
-    top = () if bins else _most_frequent(cursor, values)
+    top = () if bins else _most_frequent(cursor, values, type_name)
     return ColumnFacts(**facts, bins=bins, top=top)
 
 
@@ -128,7 +130,7 @@ def _looked_at(cursor: Any, relation: str, name: str, where: str, *, exact: bool
 
 
 def count_values(
-    cursor: Any, relation: str, name: str, search: str, *, of: int, where: str = ""
+    cursor: Any, relation: str, name: str, type_name: str, search: str, *, of: int, where: str = ""
 ) -> tuple[list[tuple[str | None, int]], str]:
     """Return the most frequent values of a column with their counts, and what these are of, in words.
 
@@ -142,19 +144,21 @@ def count_values(
         What to write behind FROM.
     name
         Name of the column.
+    type_name
+        The engine's name of its type.
     search
-        What the values have in them, in any case; all do where it is empty.
+        What the values, as they are shown, have in them, in any case; all do where it is empty.
     of
         Rows there are.
     where
         ``WHERE …``, or nothing.
     """
     values = _looked_at(cursor, relation, name, where, exact=of <= SAMPLE_ABOVE, of=of)
+    within = condition_of("v", type_name, {"op": "contains", "value": search}) if search else "true"
     counts = cursor.execute(
         f"SELECT text, total, count(*) OVER () FROM (SELECT v, CAST(v AS VARCHAR) AS text, count(*) AS total "
         f"FROM {values} GROUP BY v) WHERE coalesce(length(text), 0) <= {_LABEL} "
-        f"AND (? = '' OR contains(lower(text), ?)) ORDER BY total DESC, v LIMIT {_LISTED}",
-        [search.lower(), search.lower()],
+        f"AND ({within}) ORDER BY total DESC, v LIMIT {_LISTED}"
     ).fetchall()
     different = counts[0][2] if counts else 0
     notes = [f"the {len(counts)} most frequent of {different:,}"] if different > len(counts) else []
@@ -205,12 +209,13 @@ def _bins(cursor: Any, values: str, kind: Kind, zone: str | None) -> tuple[tuple
     )
 
 
-def _most_frequent(cursor: Any, values: str) -> tuple[tuple[str, int], ...]:
+def _most_frequent(cursor: Any, values: str, type_name: str) -> tuple[tuple[str, int], ...]:
     counted = cursor.execute(
         f"SELECT left(CAST(v AS VARCHAR), {_LABEL + 1}), count(*) FROM {values} WHERE v IS NOT NULL "
         f"GROUP BY v ORDER BY 2 DESC, 1 LIMIT {_TOP}"
     ).fetchall()
-    return tuple((spell(str(text), _LABEL), int(number)) for text, number in counted)
+    texts = as_whole([spell(str(text), _LABEL) for text, _ in counted], type_name)
+    return tuple((str(text), int(number)) for text, (_, number) in zip(texts, counted, strict=True))
 
 
 def _edge(value: float, width: float, kind: Kind, zone: str | None) -> str:

@@ -21,7 +21,7 @@ from nbtools.sql.engines.protocol import EngineAnswer, QueryControl, QueryReques
 from nbtools.sql.pages.conditions import zone_of
 from nbtools.sql.pages.header_profile import ColumnFacts, count_values, profile_column
 from nbtools.sql.pages.source import ROW, AskedSource, ClosedSource, CopiedSource, FrameSource, TableSource
-from nbtools.sql.results.texts import SHOWN, Kind, documents_in, kind_of
+from nbtools.sql.results.texts import SHOWN, Kind, kind_of
 from nbtools.sql.verdict.duckdb.parser import stopped_by_person
 from nbtools.texts.sql_quotes import quote_identifier
 
@@ -175,15 +175,11 @@ class Pager(ClosedAtEnd):
             return self.source.cells(cursor, rows, columns, longest)
 
     def record(self, position: int, columns: Sequence[int]) -> list[Any]:
-        """Return values of one row as Python has them, given where it stands now; all rows must be there."""
+        """Return values of one row, none of them nested, given where it stands now; all rows must be there."""
         named = ", ".join(quote_identifier(self.source.columns[index]) for index in columns)
         with self._cursor("pages") as cursor:
             relation, number = self.source.relation(cursor), self.row_number(position)
-            values = cursor.execute(f"SELECT {named} FROM {relation} WHERE {ROW} = {number}").fetchone()
-        changes = [documents_in(self.source.types[index]) for index in columns]
-        pairs = zip(changes, values, strict=True)
-        # What Parquet has no type for is a text in the copy.
-        return [change(value) if change and isinstance(value, list | dict) else value for change, value in pairs]
+            return list(cursor.execute(f"SELECT {named} FROM {relation} WHERE {ROW} = {number}").fetchone())
 
     def row_number(self, position: int) -> int:
         """Return the number of a row in the source, given where it stands now."""
@@ -250,7 +246,7 @@ class Pager(ClosedAtEnd):
     def profile(self, column: int, *, exact: bool = False, control: QueryControl | None = None) -> ColumnFacts:
         """Return what one column holds in the rows that the conditions let through."""
         with self._column(control) as (cursor, relation):
-            name, kind, where = self.source.columns[column], self.kind(column), self.arrangement.where
+            name, kind, where = self.source.columns[column], self.source.types[column], self.arrangement.where
             profile = functools.partial(profile_column, cursor, relation, name, kind, of=self.row_count, where=where)
             return profile(exact=exact, zone=self.zone(column))
 
@@ -259,8 +255,8 @@ class Pager(ClosedAtEnd):
     ) -> tuple[list[tuple[str | None, int]], str]:
         """Return the most frequent values of a column with a text in them, with their counts; see `count_values`."""
         with self._column(control) as (cursor, relation):
-            name, where = self.source.columns[column], self.arrangement.where
-            return count_values(cursor, relation, name, search, of=self.row_count, where=where)
+            name, kind, where = self.source.columns[column], self.source.types[column], self.arrangement.where
+            return count_values(cursor, relation, name, kind, search, of=self.row_count, where=where)
 
     @contextlib.contextmanager
     def _column(self, control: QueryControl | None) -> Iterator[tuple[Any, str]]:

@@ -17,7 +17,7 @@ from nbtools.sql.engines.duckdb.zones import types_of
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.reading import TextReading
 from nbtools.sql.frames import plain_frame
-from nbtools.sql.results.engine_copy import has_parquet_form, is_read_from_text
+from nbtools.sql.results.engine_copy import has_parquet_form, type_from_text
 from nbtools.sql.results.moments import python_values
 from nbtools.sql.results.result import FileNote, QueryResult
 from nbtools.sql.results.rows import unique_names
@@ -406,7 +406,7 @@ class CopiedSource(HeadSource):
             f"COPY (SELECT {', '.join(casts)} FROM ({self._sql}) AS copied({named})) "
             f"TO {quote_text(str(self._target))} (FORMAT parquet)"
         )
-        restored = {name: kind for name, kind in texts.items() if is_read_from_text(kind)}
+        restored = {name: read for name, kind in texts.items() if (read := type_from_text(kind)) is not None}
         self._ended(ParquetSource(self._target, self.columns, self.types, copied.fetchone()[0], restored))
 
 

@@ -43,12 +43,16 @@ _NO_ARROW = re.compile(r"\b(?:UHUGEINT|BIGNUM|BIT|UNION|VARIANT|GEOMETRY|WITH TI
 # Arrow has these as texts.
 _LOST = re.compile(r"\b(?:UUID|JSON)\b")
 _FLOAT = re.compile(r"\b(?:FLOAT|DOUBLE)\b")
+# Of these DuckDB's own JSON has other digits than its text: 1.5 for 1.50, and NaN, which is not JSON.
+_OTHER_DIGITS = re.compile(r"\b(?:DECIMAL|FLOAT|DOUBLE)\b")
 # At any depth: Parquet has no form for these, or DuckDB writes one that rounds or cannot be written.
 _NO_PARQUET = re.compile(
     r"\b(?:U?HUGEINT|INTERVAL|BIT|BIGNUM|UNION|VARIANT|GEOMETRY|TIME WITH TIME ZONE|TIME_NS|NULL)\b"
 )
 # Of these a text does not tell all, or cannot be read again.
-_ONE_WAY = re.compile(r"\b(?:UNION|VARIANT|GEOMETRY|TIME WITH TIME ZONE|NULL)\b")
+_ONE_WAY = re.compile(r"\b(?:UNION|VARIANT|GEOMETRY|TIME WITH TIME ZONE)\b")
+# The type of what is missing wherever it is; a name is followed by a type.
+_NOTHING = re.compile(r'"NULL"(?=[,)\[]|\Z)')
 _WIDE = re.compile(r"\bU?HUGEINT\b")
 _NO_WORD = {
     "csv": re.compile(r"\[|\b(?:STRUCT|MAP|UNION)\(|\b(?:BLOB|GEOMETRY|VARIANT)\b"),
@@ -69,9 +73,10 @@ def has_parquet_form(kind: str) -> bool:
     return _NO_PARQUET.search(kind) is None
 
 
-def is_read_from_text(kind: str) -> bool:
-    """Tell whether DuckDB makes each value of a type from the text that it wrote for it."""
-    return _ONE_WAY.search(kind) is None
+def type_from_text(kind: str) -> str | None:
+    """Return the type in which DuckDB reads each value of a type from the text that it wrote for it, or `None`."""
+    some = _NOTHING.sub("INTEGER", kind)
+    return None if _ONE_WAY.search(some) else some
 
 
 def query_around(sql: str, selected: str, count: int) -> str:
@@ -333,27 +338,52 @@ def _json_of(value: str, kind: str) -> str:
     """Return how a value is written as JSON: of floats, at any depth, what JSON has no number for is text."""
     if _FLOAT.search(kind):
         with contextlib.suppress(duckdb.Error):  # a type that only the database has
-            return f"to_json({_finite(value, duckdb.sqltype(kind))})"
+            return f"to_json({_with_numbers(value, duckdb.sqltype(kind), _FLOAT, _finite)})"
     return f"to_json({value})"
 
 
-def _finite(value: str, kind: Any, depth: int = 0) -> str:
-    if not _FLOAT.search(str(kind)):
+def json_as_shown(value: str, kind: str) -> str:
+    """Return SQL for the JSON of a value, as a text without blanks, in which numbers have the digits that are shown."""
+    if _OTHER_DIGITS.search(kind):
+        with contextlib.suppress(duckdb.Error):  # same
+            # A text between signs that no other text has is a number once they and its quotes are gone.
+            text = f"CAST(to_json({_with_numbers(value, duckdb.sqltype(kind), _OTHER_DIGITS, _marked)}) AS VARCHAR)"
+            return f"""replace(replace({text}, '"\\u0001', ''), '\\u0001"', '')"""
+    return f"CAST(to_json({value}) AS VARCHAR)"
+
+
+def _with_numbers(
+    value: str, kind: Any, which: re.Pattern[str], make: Callable[[str, str], str], depth: int = 0
+) -> str:
+    """Return SQL for a value with other numbers, at any depth, given their types and what makes SQL for one of them."""
+    if not which.search(str(kind)):
         return value
     each = f"v{depth}"
+
+    def part(inside: str, child: Any, deeper: int = 1) -> str:
+        return _with_numbers(inside, child, which, make, depth + deeper)
+
     if kind.id in {"list", "array"}:
-        return f"list_transform({value}, lambda {each}: {_finite(each, kind.children[0][1], depth + 1)})"
+        return f"list_transform({value}, lambda {each}: {part(each, kind.children[0][1])})"
     if kind.id == "struct":
-        fields = ((name, quote_identifier(name), child) for name, child in kind.children)
-        parts = (
-            f"{key} := {_finite(f'struct_extract({value}, {quote_text(name)})', child, depth)}"
-            for name, key, child in fields
+        cells = (
+            (name, part(f"struct_extract({value}, {quote_text(name)})", child, 0)) for name, child in kind.children
         )
-        return f"if({value} IS NULL, NULL, struct_pack({', '.join(parts)}))"
-    if kind.id == "map":
-        children = zip(("key", "value"), (child for _, child in kind.children), strict=True)
-        pair = ", ".join(f"{name} := {_finite(f'{each}.{name}', child, depth + 1)}" for name, child in children)
+        parts = ", ".join(f"{quote_identifier(name)} := {cell}" for name, cell in cells)
+        return f"if({value} IS NULL, NULL, struct_pack({parts}))"
+    if kind.id == "map":  # its keys are texts in JSON
+        pair = f"key := {each}.key, value := {part(f'{each}.value', kind.children[1][1])}"
         return f"map_from_entries(list_transform(map_entries({value}), lambda {each}: struct_pack({pair})))"
+    return make(value, str(kind)) if kind.id in {"decimal", "double", "float"} else value
+
+
+def _finite(value: str, kind: str) -> str:
     # Of a narrow float DuckDB would write the digits of a wide one.
-    number = f"{value}::VARCHAR::DOUBLE" if str(kind) == "FLOAT" else value
+    number = f"{value}::VARCHAR::DOUBLE" if kind == "FLOAT" else value
     return f"if(isfinite({value}), to_json({number}), to_json({value}::VARCHAR))"
+
+
+def _marked(value: str, kind: str) -> str:
+    text = f"CAST({value} AS VARCHAR)"
+    marked = f"chr(1) || {text} || chr(1)"
+    return marked if kind.startswith("DECIMAL") else f"if(isfinite({value}), {marked}, {text})"

@@ -7,8 +7,6 @@ import contextlib
 import json
 from typing import Any
 
-from nbtools.texts.values import text_of
-
 _PICTURES = {b"\x89PNG\r\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp", b"BM": "bmp"}
 _MOST_BYTES = 8 * 2**20  # of a picture that is shown
 _MOST_TREE = 200_000  # characters of JSON that become a tree
@@ -22,7 +20,7 @@ def whole_value(text: str | None, value: Any) -> dict[str, Any]:
     text
         The cell as text.
     value
-        What Python has for it; `None` where only the text is known.
+        What Python has for it; it matters for bytes alone.
 
     Returns
     -------
@@ -31,20 +29,17 @@ def whole_value(text: str | None, value: Any) -> dict[str, Any]:
 
     Examples
     --------
-    >>> whole_value("{'a': 1}", {"a": 1})["tree"]
-    '{"a": 1}'
+    >>> whole_value('{"a": 1.50}', None)
+    {'text': '{"a": 1.50}', 'tree': '{"a": 1.50}'}
     """
-    whole: dict[str, Any] = {"text": text}
+    whole = {"text": text}
     if isinstance(value, bytes | bytearray | memoryview):
         return {**whole, **_picture(bytes(value))}
-    tree = None
-    if isinstance(value, dict | list | tuple) or hasattr(value, "tolist"):
-        tree = text_of(value)
-    elif text is not None and text[:1] in {"{", "["}:
+    if text is not None and text[:1] in {"{", "["} and len(text) <= _MOST_TREE:
         with contextlib.suppress(ValueError, RecursionError):
-            json.loads(text)
-            tree = text
-    return {**whole, "tree": tree} if tree is not None and len(tree) <= _MOST_TREE else whole
+            json.loads(text, parse_constant=int)  # which refuses NaN, as browsers do
+            return {**whole, "tree": text}
+    return whole
 
 
 def _picture(data: bytes) -> dict[str, str]:

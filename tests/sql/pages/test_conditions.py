@@ -124,13 +124,32 @@ def test_a_zone_that_nobody_knows_is_shown_as_utc() -> None:
 
 
 @pytest.mark.parametrize("op", ["=", "contains", "starts with", "≠"])
-@pytest.mark.parametrize("column", range(4))
+@pytest.mark.parametrize("column", range(7))
 def test_a_nested_cell_is_found_by_the_json_that_is_shown(op: str, column: int) -> None:
-    values = """({'a': 1, 'b': 'it''s New, York'}, [1, 2], map {'k': 'x'}, ['true', '1e5', NULL]),
-        ({'a': 2, 'b': 'Oslo'}, [3], map {'l': 'y'}, ['z'])"""
+    values = """({'a': 1, 'b': 'it''s New, York'}, [1, 2], map {'k': 'x'}, ['true', '1e5', NULL],
+            {'a': 1.50::decimal(9,2), 'f': 0.1::float, 'g': 'nan'::float}, [1.50::decimal(9,2), NULL],
+            [map {1.50::decimal(9,2): 2.0::decimal(9,2)}, NULL]),
+        ({'a': 2, 'b': 'Oslo'}, [3], map {'l': 'y'}, ['z'],
+            {'a': 1.55::decimal(9,2), 'f': 0.2::float, 'g': 1::float}, [1.55::decimal(9,2)], [NULL])"""
     with SqlSession() as session, session.open_pages(f"(VALUES {values})") as pages:
         pages.finish()
         cell, kind = pages.cells(0, 1, [column])[0][0], pages.source.types[column]
-        given = {"op": op, "value": str(as_whole([cell], kind)[0])}
-        pages.arrange(Arrangement(conditions=(condition_of(pages.source.columns[column], kind, given),)))
+        shown = str(as_whole([cell], kind)[0])
+        name, given = pages.source.columns[column], {"op": op, "value": shown}
+        pages.arrange(Arrangement(conditions=(condition_of(name, kind, given),)))
         assert pages.row_count == 1
+        if op == "contains":  # as the list of values does
+            pages.arrange(Arrangement())
+            assert pages.values(column, shown.upper()) == ([(cell, 1)], "")
+            assert (shown, 1) in pages.profile(column).top
+
+
+def test_a_part_of_a_nested_cell_is_found_as_it_is_shown() -> None:
+    with (
+        SqlSession() as session,
+        session.open_pages("(VALUES ({'a': 'it''s 1.50', 'n': 1.50::DECIMAL(9,2)}))") as pages,
+    ):
+        pages.finish()
+        for shown in ('"a": "IT', "it's", '1.50"', '"n": 1.50'):
+            assert len(pages.values(0, shown)[0]) == 1, shown
+        assert pages.values(0, '"n": 1.55') == ([], "no value has that in it")

@@ -224,9 +224,7 @@ class Explorer(GridWidget):
         shape = Shape.from_text(
             text, dialect, lambda relation: not connection or (here and relation == self._shape.relation)
         )
-        before = self._shape, self.connection
-        self._show(shape, connection, request, afresh=not here or shape.to_text() == self.sql)
-        self._remember("the query", *before)
+        self._show(shape, connection, request, afresh=not here or shape.to_text() == self.sql, done="the query")
 
     def answer_reload(self, request: ViewRequest) -> tuple[str, ...]:
         """Read the source again without what the query says of columns that are gone; return their names."""
@@ -246,9 +244,8 @@ class Explorer(GridWidget):
         files, at = self._options(request), request.args.get("at", 0)
         if not files:
             raise InvalidArguments("no file of this query has options.")
-        text, before = files[at].rewritten(**request.args["changes"]), (self._shape, self.connection)
-        self._show(Shape.from_text(text), "", request, afresh=True)
-        self._remember("the file options", *before)
+        text = files[at].rewritten(**request.args["changes"])
+        self._show(Shape.from_text(text), "", request, afresh=True, done="the file options")
 
     # -- columns, groups and rows ------------------------------------------------------------------------------------
 
@@ -276,10 +273,8 @@ class Explorer(GridWidget):
             )
             values = tuple(text for (text,) in texts)
         measures = [(str(function), column or None) for function, column in args["measures"]]
-        before = self._shape
-        shape = grouped(before, args["keys"], measures, across, values)
-        self._show(shape, self.connection, request, afresh=False)
-        self._remember("the groups", before, self.connection)
+        shape = grouped(self._shape, args["keys"], measures, across, values)
+        self._show(shape, self.connection, request, afresh=False, done="the groups")
 
     def answer_row(self, request: ViewRequest) -> list[dict[str, Any]]:
         """Return one row whole: each value as text, as JSON where it is nested, as a picture where it is one."""
@@ -329,17 +324,16 @@ class Explorer(GridWidget):
         column, step = request.args["column"], request.args["step"]
         name, kind = self._pager.source.columns[column], self._pager.source.types[column]
         effect = {} if step["op"] == "rename" else self.answer_effect(request)
-        before, shape = self._shape, cleaned(self._shape, name, kind, effect.get("step", step))
-        self._show(shape, self.connection, request, afresh=False)
-        self._remember(f"{step['op']}: {name}", before, self.connection)
+        shape = cleaned(self._shape, name, kind, effect.get("step", step))
+        self._show(shape, self.connection, request, afresh=False, done=f"{step['op']}: {name}")
         return effect
 
     def _show(
-        self, shape: Shape, connection: str, request: ViewRequest, *, afresh: bool, fits: bool = False
+        self, shape: Shape, connection: str, request: ViewRequest, *, afresh: bool, fits: bool = False, done: str = ""
     ) -> tuple[str, ...]:
         rows_place, named = self._place_of_rows, connection or None
         rows_place.check(shape.to_text(), named)
-        before = self._pager
+        before, earlier = self._pager, (self._shape, self.connection)
         same = shape.relation == self._shape.relation and not afresh
 
         with controlled(request) as control:
@@ -359,6 +353,8 @@ class Explorer(GridWidget):
             before.close()
             self._note = _note_of(pager, shape, control)
         self._changed()
+        if done:
+            self._remember(done, *earlier)
         return gone
 
     def answer_code(self, request: ViewRequest) -> str:

@@ -298,6 +298,12 @@ def escaped(text):
     return json.dumps(text)[1:-1]
 
 
+def blotted_in(folder, erasure, text):
+    (folder / "own").write_text(text, encoding="utf-8")
+    erasure.blot_files(folder)
+    return (folder / "own").read_text(encoding="utf-8")
+
+
 def has_excerpt(text):
     return any(text[at : at + 31] in LONG for at in range(len(text) - 30))
 
@@ -305,22 +311,22 @@ def has_excerpt(text):
 @pytest.mark.parametrize(
     "form", [str, lambda text: text.replace("\n", " "), escaped, lambda text: escaped(escaped(text))]
 )
-def test_an_excerpt_of_a_long_text_is_taken_out_wherever_it_was_cut(form):
+def test_an_excerpt_of_a_long_text_is_taken_out_wherever_it_was_cut(tmp_path, form):
     erasure, whole = Erasure("deal", [json.dumps(LONG)]), form(LONG)
     for start in range(0, len(whole) - 60, 7):
         part = whole[start : start + 60]
         text = f'{{"kind": "tool_call", "content": "the note says: … {escaped(part)} … and more"}}'
-        blotted = erasure.blot(text.encode()).decode()
+        blotted = blotted_in(tmp_path, erasure, text)
         assert len(blotted.encode()) == len(text.encode())
         assert not has_excerpt(json.loads(blotted)["content"])
         cleaned = json.loads(erasure.clean(json.dumps({"tool": "file_read", "message": part})))
         assert not has_excerpt(cleaned["message"])
 
 
-def test_what_only_has_some_words_of_a_long_text_stays():
+def test_what_only_has_some_words_of_a_long_text_stays(tmp_path):
     erasure = Erasure("deal", [json.dumps(LONG)])
     text = '{"tool": "file_read", "content": "nobody but the board, in Zürich on 3 May, closed the deal with them"}'
-    assert erasure.blot(text.encode()).decode() == text
+    assert blotted_in(tmp_path, erasure, text) == text
     assert erasure.clean(text) == text
 
 

@@ -143,15 +143,8 @@ class Erasure:
             if not any(first < end and start < last for first, last in words):
                 yield start, end
 
-    def blot(self, data: bytes) -> bytes:
-        """Return the data with as many other bytes in place of the value; a number stays one."""
-        blotted = bytearray(data)
-        for start, end in self._places(data):
-            blotted[start:end] = _blotted(data[start:end])
-        return bytes(blotted)
-
     def blot_files(self, folder: Path) -> None:
-        """Overwrite the value in each file below a folder, where it stands.
+        """Overwrite the value in each file below a folder, where it stands, with as many bytes; a number stays one.
 
         Raises
         ------

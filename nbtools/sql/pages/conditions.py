@@ -16,7 +16,7 @@ from typing import Any
 
 from nbtools.errors import InvalidArguments
 from nbtools.sql.engines.duckdb.zones import ZONE
-from nbtools.sql.results.engine_copy import json_as_shown, type_from_text
+from nbtools.sql.results.engine_copy import json_of, type_from_text
 from nbtools.sql.results.texts import NESTED, Kind, kind_of
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 
@@ -120,7 +120,7 @@ def condition_of(name: str, type_name: str, condition: Mapping[str, Any], zone: 
         return as_text
     # What is shown of lists, maps and structs is their JSON, in which blanks stand behind commas and colons.
     # A copy may have a text for it; and other engines, which have lists, have no lambda.
-    as_json = json_as_shown(column, "" if is_list else type_from_text(type_name) or "")
+    as_json = json_of(column, "" if is_list else type_from_text(type_name) or "", as_shown=True)
     as_json = f"replace(replace({as_json}, '\": ', '\":'), ', ', ',')"
     value = (typed.lower() if op in _WITHIN else typed).replace('": ', '":').replace(", ", ",")
     return f"({as_text} {_JOINED[op]} {form.format(as_json, quote_text(value))})"

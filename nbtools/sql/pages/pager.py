@@ -178,13 +178,9 @@ class Pager(ClosedAtEnd):
         """Return values of one row, none of them nested, given where it stands now; all rows must be there."""
         named = ", ".join(quote_identifier(self.source.columns[index]) for index in columns)
         with self._cursor("pages") as cursor:
-            relation, number = self.source.relation(cursor), self.row_number(position)
+            relation, order = self.source.relation(cursor), self._now[2]
+            number = position if order is None else order[position]
             return list(cursor.execute(f"SELECT {named} FROM {relation} WHERE {ROW} = {number}").fetchone())
-
-    def row_number(self, position: int) -> int:
-        """Return the number of a row in the source, given where it stands now."""
-        order = self._now[2]
-        return position if order is None else int(order[position])
 
     def finish(self, control: QueryControl | None = None, on_progress: Callable[[float], None] | None = None) -> None:
         """Read all rows of a source that begins with its first ones; nothing is done where they are there."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import queue
 import re
@@ -327,63 +328,43 @@ def cell_of(value: str, kind: str, form: str, *, is_alone: bool) -> tuple[str, s
     if form == "json":
         # As JSON a decimal would lose digits, of which Arrow has all.
         is_exact = "DECIMAL" in kind and not (_FLOAT.search(kind) or _NO_ARROW.search(kind))
-        return (value, kind) if is_plain or is_exact or kind == "JSON" else (_json_of(value, kind), "JSON")
+        return (value, kind) if is_plain or is_exact or kind == "JSON" else (json_of(value, kind), "JSON")
     if not is_plain:
-        value, kind = f"CAST({_json_of(value, kind) if _NESTED.search(kind) else value} AS VARCHAR)", "VARCHAR"
+        value, kind = f"CAST({json_of(value, kind) if _NESTED.search(kind) else value} AS VARCHAR)", "VARCHAR"
     # An empty line is not a row to most readers, two quotes are one.
     return (f"coalesce(CAST({value} AS VARCHAR), '')", "VARCHAR") if is_alone else (value, kind)
 
 
-def _json_of(value: str, kind: str) -> str:
-    """Return how a value is written as JSON: of floats, at any depth, what JSON has no number for is text."""
-    if _FLOAT.search(kind):
-        with contextlib.suppress(duckdb.Error):  # a type that only the database has
-            return f"to_json({_with_numbers(value, duckdb.sqltype(kind), _FLOAT, _finite)})"
-    return f"to_json({value})"
+def json_of(value: str, kind: str, *, as_shown: bool = False) -> str:
+    """Return SQL for a value as JSON: of floats, at any depth, what JSON has no number for is text.
+
+    As shown it is a text without blanks, in which numbers have the digits of DuckDB's own texts.
+    """
+    is_changed = (_OTHER_DIGITS if as_shown else _FLOAT).search(kind) is not None
+    with contextlib.suppress(duckdb.Error):  # a type that only the database has
+        value = _with_numbers(value, duckdb.sqltype(kind), as_shown=as_shown) if is_changed else value
+    text = f"CAST(to_json({value}) AS VARCHAR)"
+    # A text between signs that no other text has is a number once they and its quotes are gone.
+    marked = f"""replace(replace({text}, '"\\u0001', ''), '\\u0001"', '')"""
+    return (marked if is_changed else text) if as_shown else f"to_json({value})"
 
 
-def json_as_shown(value: str, kind: str) -> str:
-    """Return SQL for the JSON of a value, as a text without blanks, in which numbers have the digits that are shown."""
-    if _OTHER_DIGITS.search(kind):
-        with contextlib.suppress(duckdb.Error):  # same
-            # A text between signs that no other text has is a number once they and its quotes are gone.
-            text = f"CAST(to_json({_with_numbers(value, duckdb.sqltype(kind), _OTHER_DIGITS, _marked)}) AS VARCHAR)"
-            return f"""replace(replace({text}, '"\\u0001', ''), '\\u0001"', '')"""
-    return f"CAST(to_json({value}) AS VARCHAR)"
-
-
-def _with_numbers(
-    value: str, kind: Any, which: re.Pattern[str], make: Callable[[str, str], str], depth: int = 0
-) -> str:
-    """Return SQL for a value with other numbers, at any depth, given their types and what makes SQL for one of them."""
-    if not which.search(str(kind)):
+def _with_numbers(value: str, kind: Any, depth: int = 0, *, as_shown: bool) -> str:
+    if not (_OTHER_DIGITS if as_shown else _FLOAT).search(str(kind)):
         return value
-    each = f"v{depth}"
-
-    def part(inside: str, child: Any, deeper: int = 1) -> str:
-        return _with_numbers(inside, child, which, make, depth + deeper)
-
+    each, text = f"v{depth}", f"CAST({value} AS VARCHAR)"
+    part = functools.partial(_with_numbers, depth=depth + 1, as_shown=as_shown)
     if kind.id in {"list", "array"}:
         return f"list_transform({value}, lambda {each}: {part(each, kind.children[0][1])})"
     if kind.id == "struct":
-        cells = (
-            (name, part(f"struct_extract({value}, {quote_text(name)})", child, 0)) for name, child in kind.children
-        )
+        cells = ((name, part(f"struct_extract({value}, {quote_text(name)})", child)) for name, child in kind.children)
         parts = ", ".join(f"{quote_identifier(name)} := {cell}" for name, cell in cells)
         return f"if({value} IS NULL, NULL, struct_pack({parts}))"
     if kind.id == "map":  # its keys are texts in JSON
         pair = f"key := {each}.key, value := {part(f'{each}.value', kind.children[1][1])}"
         return f"map_from_entries(list_transform(map_entries({value}), lambda {each}: struct_pack({pair})))"
-    return make(value, str(kind)) if kind.id in {"decimal", "double", "float"} else value
-
-
-def _finite(value: str, kind: str) -> str:
     # Of a narrow float DuckDB would write the digits of a wide one.
-    number = f"{value}::VARCHAR::DOUBLE" if kind == "FLOAT" else value
-    return f"if(isfinite({value}), to_json({number}), to_json({value}::VARCHAR))"
-
-
-def _marked(value: str, kind: str) -> str:
-    text = f"CAST({value} AS VARCHAR)"
-    marked = f"chr(1) || {text} || chr(1)"
-    return marked if kind.startswith("DECIMAL") else f"if(isfinite({value}), {marked}, {text})"
+    number = f"{text}::DOUBLE" if str(kind) == "FLOAT" else value
+    number = f"chr(1) || {text} || chr(1)" if as_shown else number
+    is_number = kind.id in {"decimal", "double", "float"}
+    return f"if(isfinite({value}), to_json({number}), to_json({text}))" if is_number else value

@@ -95,7 +95,7 @@ def test_rows_are_sorted_and_filtered_by_their_numbers(pager: Any) -> None:
     kept = [n for n in range(ROWS) if (n * 7919) % 1009 == 5 and n % 7 == 3]
     assert pager.row_count == len(kept)
     assert [row[0] for row in pager.cells(0, 9_999, [0])] == [str(n) for n in reversed(kept)]
-    assert pager.row_number(0) == kept[-1]
+    assert pager.record(0, [0]) == [kept[-1]]
     pager.arrange(Arrangement())
     assert pager.row_count == ROWS
 

@@ -93,7 +93,7 @@ def test_nbclient_runs_a_notebook_on_it(tmp_path: Path) -> None:
     cells = [nbformat.v4.new_code_cell(code) for code in ("import os\nx = 20", "print(os.getcwd())\nx + 1")]
     notebook = nbformat.v4.new_notebook(cells=cells)
     runner = nbclient.NotebookClient(
-        notebook, kernel_name="nbtools-forked", resources={"metadata": {"path": str(tmp_path)}}
+        notebook, kernel_name="nbtools-forked", iopub_timeout=120, resources={"metadata": {"path": str(tmp_path)}}
     )
     runner.execute()
     outputs = notebook.cells[1].outputs
@@ -128,8 +128,8 @@ def test_a_forked_kernel_is_like_the_users_ordinary_one(tmp_path: Path, monkeypa
     seen = []
     for name in ("python3", "nbtools-forked"):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in codes])
-        place = {"metadata": {"path": str(tmp_path)}}
-        nbclient.NotebookClient(notebook, kernel_name=name, resources=place, allow_errors=True).execute()
+        how = {"iopub_timeout": 120, "resources": {"metadata": {"path": str(tmp_path)}}}
+        nbclient.NotebookClient(notebook, kernel_name=name, allow_errors=True, **how).execute()
         seen.append([_plain(cell.outputs) for cell in notebook.cells])
     for ordinary, forked in zip(*seen, strict=True):
         assert forked == ordinary

@@ -129,7 +129,7 @@ def test_a_row_is_read_in_full_and_cells_are_copied_as_markdown(
     red = "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415478da63f8cfc0000003010100"
     red += "c9fe92ef0000000049454e44ae426082"
     text = (
-        "select n, {'type': 'click', 'where': {'x': n, 'y': [1, 2, 3]}} as event, repeat('long ', 200) as note, "
+        "select n, {'type': 'click', 'where': {'x': n, 'y': [1.50, 2, 3]}} as event, repeat('long ', 200) as note, "
         f"from_hex('{red}') as photo from range(40) as t(n)"
     )
     way = WAYS[theme]
@@ -144,6 +144,7 @@ def test_a_row_is_read_in_full_and_cells_are_copied_as_markdown(
     full.get_by_text("Row 2 of 40").wait_for()
     full.locator("img").wait_for()
     full.locator(".tree", has_text='"click"').wait_for()
+    full.locator(".leaf", has_text="1.50").wait_for()
     _keep(page, "row", theme, width)
     assert axe_findings(page) == []
     press(full.get_by_role("button", name="Next"), way)

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { entriesOf, moved } from "../../../nbtools/widgets/static/explorer/columns.js";
 import { columnsFor } from "../../../nbtools/widgets/static/explorer/group.js";
-import { branches } from "../../../nbtools/widgets/static/explorer/row.js";
+import { branches, leafText, parseTree } from "../../../nbtools/widgets/static/explorer/row.js";
 
 const columns = [
   { name: "a", type: "BIGINT", kind: "number" },
@@ -26,6 +26,12 @@ test("an entry moves as far as there is room", () => {
 test("sums are of numbers, and the least and greatest of whatever has an order", () => {
   assert.deepEqual(columnsFor(columns, "sum"), ["a"]);
   assert.deepEqual(columnsFor(columns, "max"), ["a", "b", "c"]);
+});
+
+test("numbers of what is nested keep their digits", () => {
+  const { a, l, t } = parseTree('{"a": 1.50, "l": [-1234567890123456789012, 1e-07, null, true], "t": "1.50, \\"2.50"}');
+  const texts = [a, ...l, t].map(leafText);
+  assert.deepEqual(texts, ["1.50", "-1234567890123456789012", "1e-07", "null", "true", '"1.50, \\"2.50"']);
 });
 
 test("what is nested has branches", () => {

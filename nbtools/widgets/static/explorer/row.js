@@ -8,6 +8,22 @@ import { h, number, put, showError } from "../shared.js";
 /** @typedef {Rich & { name: string, type: string, means: string, text: string | null }} Whole */
 
 const MOST_OPEN = 20;
+const DIGITS = "\u0001"; // before a number: the one of JavaScript has 15 digits, and no zeros at its end
+const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g;
+
+/**
+ * Return what JSON stands for, with texts in place of numbers.
+ * @param {string} json
+ */
+export const parseTree = (json) =>
+  JSON.parse(json.replace(TOKENS, (token) => (token[0] === '"' ? token : JSON.stringify(DIGITS + token))));
+
+/**
+ * Return how a single value is written.
+ * @param {unknown} value
+ */
+export const leafText = (value) =>
+  typeof value === "string" && value[0] === DIGITS ? value.slice(1) : JSON.stringify(value);
 
 /**
  * Return the entries of a list or an object of JSON; null for a single value.
@@ -24,7 +40,7 @@ export const branches = (value) => (value !== null && typeof value === "object" 
 const treeOf = (name, value) => {
   const parts = branches(value);
   const label = name && h("span", { class: "dim" }, `${name}: `);
-  if (!parts) return h("div", { class: "leaf" }, label, h("span", { dir: "auto" }, JSON.stringify(value)));
+  if (!parts) return h("div", { class: "leaf" }, label, h("span", { dir: "auto" }, leafText(value)));
   const count = Array.isArray(value) ? `[${parts.length}]` : `{${parts.length}}`;
   const details = h("details", { open: parts.length <= MOST_OPEN }, h("summary", {}, label, count));
   const fillIn = () => {
@@ -38,7 +54,7 @@ const treeOf = (name, value) => {
 /** @param {Whole} whole */
 const valueOf = ({ name, text, tree, picture }) => {
   if (picture) return h("img", { src: picture, alt: `${name} of this row` });
-  if (tree !== undefined) return h("div", { class: "tree mono" }, treeOf("", JSON.parse(tree)));
+  if (tree !== undefined) return h("div", { class: "tree mono" }, treeOf("", parseTree(tree)));
   if (text === null) return h("i", { class: "dim" }, "null");
   return h("div", { class: "text", dir: "auto" }, text);
 };

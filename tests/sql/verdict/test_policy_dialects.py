@@ -23,7 +23,7 @@ def test_cases_of_a_dialect_are_judged_as_listed(dialect, caplog):
     wrong = [case for case in cases if policy.check(case["sql"]).allowed != case["allowed"]]
     assert len(cases) > 30, f"add more than 30 cases of {dialect} to tests/fixtures/sql_dialects.jsonl"
     assert not wrong
-    assert not caplog.records
+    assert "sqlglot" not in [record.name for record in caplog.records]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS[1:])

@@ -47,6 +47,7 @@ class Stopping:
         self._shell, self._runs_cells = shell, shell.run_code.__code__
         self._before: Any = None
         self._held_since: float | None = None
+        self._sending = threading.Lock()
         self.is_stopped = False
 
     def load(self) -> None:
@@ -80,12 +81,14 @@ class Stopping:
 
     def _end(self, *_: object) -> None:
         if self._before is not None and threading.current_thread() is threading.main_thread():
-            self._held_since = None  # what is still held back came too late
+            self._let_through()  # what is still held back came too late
             if signal.getsignal(signal.SIGINT) == self._interrupt:  # a cell may have put another one there
                 signal.signal(signal.SIGINT, self._before)
             self._before = None
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code is Stopping._let_through.__code__:
+            return  # it was sent again while it came through
         is_ours, is_importing = self._look(frame)
         since, now = self._held_since, time.monotonic()
         if is_ours and is_importing and (since is None or now - since < _PATIENCE_S):
@@ -94,21 +97,28 @@ class Stopping:
                 # Bare: the interrupted frame may hold what starting a `Thread` takes.
                 _thread.start_new_thread(self._try_again, ())
             return
-        self._held_since = None
+        self._let_through()
         if is_ours or (since is not None and self._is_in_cell(frame)):
             self.is_stopped = True
             raise Interrupted
         if since is None:
             self._before(number, frame)
 
+    def _let_through(self) -> None:
+        """Hold back nothing more; what was sent until then arrives in here, and counts no second time."""
+        with self._sending:
+            self._held_since = None
+
     def _try_again(self) -> None:
-        time.sleep(_AGAIN_S)
-        while self._held_since is not None:
-            if hasattr(signal, "pthread_kill"):
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # also ends a wait on a lock
-            else:
-                _thread.interrupt_main()
+        while True:
             time.sleep(_AGAIN_S)
+            with self._sending:
+                if self._held_since is None:
+                    return
+                if hasattr(signal, "pthread_kill"):
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # also ends a wait on a lock
+                else:
+                    _thread.interrupt_main()
 
     def _is_in_cell(self, frame: FrameType | None) -> bool:
         return any(caller.f_code is self._runs_cells for caller, _ in traceback.walk_stack(frame))

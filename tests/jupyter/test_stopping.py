@@ -71,10 +71,10 @@ def test_between_cells_an_interrupt_stops_what_widgets_were_asked_for(notebook: 
     assert kernel.saved_sigint_handler == signal.SIG_IGN
 
 
-def _stop_in(notebook: Any, monkeypatch: pytest.MonkeyPatch, code: Any) -> Any:
+def _stop_in(notebook: Any, monkeypatch: pytest.MonkeyPatch, code: Any, cell: str = "%nbmemory list") -> Any:
     """Return the cell of a magic that does this instead of its own work."""
     monkeypatch.setattr(Dispatcher, "magic", lambda *_: code())
-    return notebook.run("%nbmemory list")
+    return notebook.run(cell)
 
 
 def test_an_import_is_whole_and_what_follows_it_is_not_done(
@@ -124,6 +124,32 @@ def test_a_stop_that_was_held_back_is_of_three_lines_where_the_magic_is_over_and
     finally:
         notebook.shell.events.unregister("post_execute", wait_for_it)
     assert (cell.error, cell.stdout, cell.stderr, came) == (None, "", "", [True])
+
+
+def test_a_stop_that_is_sent_again_while_it_comes_through_comes_once(
+    notebook: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "stopped_halfway.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    send, behind, late = signal.pthread_kill, threading.Event(), threading.Event()
+
+    def send_late(*target: Any) -> None:
+        send(*target)
+        behind.wait(1)  # it cannot come: the one that was sent is through when this one is, too
+        send(*target)
+        late.set()
+
+    monkeypatch.setattr(signal, "pthread_kill", send_late)
+
+    def code() -> None:
+        __import__("stopped_halfway")
+        del sys.modules["stopped_halfway"]
+        threading.Event().wait(20)
+
+    notebook.shell.user_ns |= {"behind": behind, "late": late}
+    handled = "except KeyboardInterrupt:\n    behind.set()\n    assert late.wait(20)"
+    cell = _stop_in(notebook, monkeypatch, code, f"try:\n    %nbmemory list\n{handled}")
+    assert cell.error is None
 
 
 @pytest.mark.parametrize("error", [RuntimeError("Query interrupted"), KeyboardInterrupt()])

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
+from nbtools.errors import Interrupted
 from nbtools.texts.sql_quotes import quote_text
 
 Tree = dict[str, Any]
@@ -36,12 +37,12 @@ _SETTINGS = (
 
 @contextlib.contextmanager
 def stopped_by_person() -> Iterator[None]:
-    """Raise the KeyboardInterrupt that DuckDB meets in the main thread, and turns into another error."""
+    """Raise `Interrupted` for the Stop that DuckDB meets in the main thread, and turns into another error."""
     try:
         yield
     except RuntimeError as exc:
         if str(exc) == "Query interrupted":
-            raise KeyboardInterrupt from exc
+            raise Interrupted from None
         raise
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import json
 import os
 import queue
 import re
@@ -36,7 +37,9 @@ _PART_BYTES = 32_000_000
 _WAITING = 3
 _LOOK_S = 0.1
 _END_S = 5.0  # that a copy has to end when Python does
-_COPIES = {"csv": "FORMAT csv, HEADER", "json": "FORMAT json, ARRAY true", "parquet": "FORMAT parquet"}
+# Its own form of JSON would read each number of a nested value once more, as one of about 15 digits.
+_LINES = "FORMAT csv, HEADER false, QUOTE '', ESCAPE '', PREFIX '[\n\t', NEW_LINE ',\n\t', SUFFIX '\n]\n'"
+_COPIES = {"csv": "FORMAT csv, HEADER", "json": _LINES, "parquet": "FORMAT parquet"}
 _NESTED = re.compile(r"\[|\b(STRUCT|MAP|UNION|VARIANT)\b")
 # Python, Arrow and DuckDB write the same text for these, and the same JSON.
 _PLAIN = re.compile(r"BOOLEAN|VARCHAR|U?(?:TINY|SMALL|BIG)INT|U?INTEGER|DATE|TIME|TIMESTAMP")
@@ -300,9 +303,16 @@ def _copy_text(query: str, path: str, form: str) -> str:
 
 
 def _select_list(values: Sequence[str], columns: Sequence[str], types: Sequence[str], form: str) -> str:
-    cells = (cell_of(*pair, form, is_alone=len(values) == 1)[0] for pair in zip(values, types, strict=True))
-    pairs = zip(cells, unique_names(columns), strict=True)
-    return ", ".join(f"{cell} AS {quote_identifier(column)}" for cell, column in pairs)
+    cells = [cell_of(*pair, form, is_alone=len(values) == 1) for pair in zip(values, types, strict=True)]
+    names = unique_names(columns)
+    if form == "json":
+        texts = (cell if kind == "JSON" else f"to_json({cell})" for cell, kind in cells)
+        starts = [json.dumps(name, ensure_ascii=False) + ":" for name in names]
+        starts[1:] = ["," + start for start in starts[1:]]
+        pairs = zip(map(quote_text, starts), texts, strict=True)
+        parts = ", ".join(f"{start}, coalesce(CAST({text} AS VARCHAR), 'null')" for start, text in pairs)
+        return f"concat('{{', {parts}, '}}')"
+    return ", ".join(f"{cell} AS {quote_identifier(name)}" for (cell, _), name in zip(cells, names, strict=True))
 
 
 def cell_of(value: str, kind: str, form: str, *, is_alone: bool) -> tuple[str, str]:
@@ -326,9 +336,7 @@ def cell_of(value: str, kind: str, form: str, *, is_alone: bool) -> tuple[str, s
         return f"CAST({value} AS {kind})", kind
     is_plain = _PLAIN.fullmatch(kind) is not None
     if form == "json":
-        # As JSON a decimal would lose digits, of which Arrow has all.
-        is_exact = "DECIMAL" in kind and not (_FLOAT.search(kind) or _NO_ARROW.search(kind))
-        return (value, kind) if is_plain or is_exact or kind == "JSON" else (json_of(value, kind), "JSON")
+        return (value, kind) if is_plain or kind == "JSON" else (json_of(value, kind), "JSON")
     if not is_plain:
         value, kind = f"CAST({json_of(value, kind) if _NESTED.search(kind) else value} AS VARCHAR)", "VARCHAR"
     # An empty line is not a row to most readers, two quotes are one.
@@ -346,7 +354,9 @@ def json_of(value: str, kind: str, *, as_shown: bool = False) -> str:
     text = f"CAST(to_json({value}) AS VARCHAR)"
     # A text between signs that no other text has is a number once they and its quotes are gone.
     marked = f"""replace(replace({text}, '"\\u0001', ''), '\\u0001"', '')"""
-    return (marked if is_changed else text) if as_shown else f"to_json({value})"
+    # Of a variant DuckDB's to_json rounds decimals, and its cast does not.
+    as_json = f"CAST({value} AS JSON)" if kind == "VARIANT" else f"to_json({value})"
+    return (marked if is_changed else text) if as_shown else as_json
 
 
 def _with_numbers(value: str, kind: Any, depth: int = 0, *, as_shown: bool) -> str:

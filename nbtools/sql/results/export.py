@@ -31,10 +31,10 @@ MOST_SHEET_ROWS = 1_048_576
 _MOST_WHOLE = 10**15
 _DIGITS = 38  # of the widest decimals that Parquet readers share
 _LONGEST_CELL = 32_767
-_FIRST_YEAR = 1900  # which has a day too many there
+_FIRST_YEAR = 1900
 _WIDEST, _FITTED = 60, 1_000  # characters of a column, and rows that say how wide it is
 _CUT = ("moment", "cut to the millisecond, as Excel does")
-_AS_TEXT = ("value", "written as text, which sums of Excel skip: it has no such number or moment")
+_AS_TEXT = "written as text, which sums of Excel skip: "
 _AS_JSON = ("value", "written as JSON, because a cell of Excel has no lists")
 _EMPTY, _SPECIAL = '""', re.compile('[",\r\n]')
 _NOT_IN_SHEETS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -241,7 +241,8 @@ class _Workbook(_Writer):
             return value
         if getattr(value, "months", None) == 0:
             value = dt.timedelta(days=value.days, microseconds=value.nanoseconds // 1_000)
-        if isinstance(value, dt.date | dt.time | dt.timedelta) and _is_of_sheets(value):
+        why = _why_text(value)
+        if isinstance(value, dt.date | dt.time | dt.timedelta) and why is None:
             self._changes[at, *_CUT] += bool(getattr(value, "microseconds", getattr(value, "microsecond", 0)) % 1_000)
             return value
         text = text_of(jsonable(value))
@@ -254,9 +255,8 @@ class _Workbook(_Writer):
                 hint=f"Change it in the query, such as {change}, or write a .csv or .parquet file.",
             )
         self._changes[at, *_AS_JSON] += isinstance(value, list | tuple | dict)
-        self._changes[at, *_AS_TEXT] += isinstance(
-            value, int | float | decimal.Decimal | dt.date | dt.time | dt.timedelta
-        )
+        if why is not None:
+            self._changes[at, "value", _AS_TEXT + why] += 1
         if not (bold or text.startswith("=")):
             return text
         cell = self._openpyxl.cell.WriteOnlyCell(self._sheet, text)
@@ -309,13 +309,19 @@ def _is_short(value: int | decimal.Decimal) -> bool:
     return exact.is_finite() and abs(exact) <= _MOST_WHOLE and decimal.Decimal(repr(float(exact))) == exact
 
 
-def _is_of_sheets(value: dt.date | dt.time | dt.timedelta) -> bool:
-    """Tell whether Excel has a moment: after its first year, without a zone, and no finer than microseconds."""
+def _why_text(value: Any) -> str | None:
+    """Return why Excel has no number or moment for a value that is not as short as its numbers, else `None`."""
     if isinstance(value, dt.timedelta):
-        return value.days >= 0
-    is_late = isinstance(value, dt.time) or value.year > _FIRST_YEAR
-    has_zone = getattr(value, "tzinfo", None) is not None
-    return is_late and not has_zone and not getattr(value, "nanosecond", 0)
+        return "Excel has no times below zero" if value.days < 0 else None
+    if isinstance(value, dt.date | dt.time):
+        if getattr(value, "tzinfo", None) is not None:
+            return "dates and times of Excel have no time zone"
+        if isinstance(value, dt.date) and value.year < _FIRST_YEAR:
+            return f"dates of Excel begin in {_FIRST_YEAR}"
+        return "moments of Excel end at the millisecond" if getattr(value, "nanosecond", 0) else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return "Excel has no such number"
+    return "numbers of Excel have 15 digits" if isinstance(value, int | float | decimal.Decimal) else None
 
 
 class _ByEngine(_Writer):

@@ -261,7 +261,7 @@ def test_cells_of_excel_have_the_kinds_of_their_values(bench: Workbench, tmp_pat
         "select date '2024-02-29' as d, timestamp '2024-02-29 10:30:00.5' as t, time '10:30:00' as h,"
         " 1.50::decimal(9,2) as n, true as b, '=1+1' as f, 9007199254740993 as w, date '1850-01-01' as o,"
         " interval '26 hours' as i, timestamptz '2024-01-01 00:00:00+00' as z, [1, 2] as l, 'nan'::double as x,"
-        " 0.1::float as r",
+        " 0.1::float as r, -interval '1 hour' as j",
         tmp_path / "rows.xlsx",
     )
     sheet = openpyxl.load_workbook(tmp_path / "rows.xlsx").active
@@ -269,13 +269,40 @@ def test_cells_of_excel_have_the_kinds_of_their_values(bench: Workbench, tmp_pat
     assert [cell.value for cell in row] == [
         *(dt.datetime.fromisoformat("2024-02-29"), dt.datetime.fromisoformat("2024-02-29T10:30:00.500")),
         *(dt.time(10, 30), 1.5, True, "=1+1"),
-        *("9007199254740993", "1850-01-01", dt.timedelta(hours=26), "2024-01-01 00:00:00+00:00", "[1, 2]", "nan", 0.1),
+        *(
+            "9007199254740993",
+            "1850-01-01",
+            dt.timedelta(hours=26),
+            "2024-01-01 00:00:00+00:00",
+            "[1, 2]",
+            "nan",
+            0.1,
+            "-01:00:00",
+        ),
     ]
     assert [row[at].data_type for at in (0, 5)] == ["d", "s"]
     assert (head[0].font.b, sheet.freeze_panes, sheet.column_dimensions["B"].width > 20) == (True, "A2", True)
-    text = "1 value written as text, which sums of Excel skip: it has no such number or moment"
+    reasons = {
+        "w": "numbers of Excel have 15 digits",
+        "o": "dates of Excel begin in 1900",
+        "z": "dates and times of Excel have no time zone",
+        "x": "Excel has no such number",
+        "j": "Excel has no times below zero",
+    }
+    text = "1 value written as text, which sums of Excel skip:"
     lists = "l: 1 value written as JSON, because a cell of Excel has no lists"
-    assert count.notes == (*(f"{name}: {text}" for name in "woz"), lists, f"x: {text}")
+    assert {*count.notes} == {lists, *(f"{name}: {text} {why}" for name, why in reasons.items())}
+
+
+def test_the_first_days_that_excel_has_are_dates_of_it(bench: Workbench, tmp_path: Path) -> None:
+    """Excel counts a day too many, the 29th of February 1900, which is day 60."""
+    openpyxl = pytest.importorskip("openpyxl")
+    days = ["1900-01-01 12:00:00", "1900-02-28 23:59:59", "1900-03-01 00:00:00"]
+    sql = f"select unnest({days})::timestamp as t"
+    assert bench.export(sql, tmp_path / "rows.xlsx").notes == ()
+    sheet = openpyxl.load_workbook(tmp_path / "rows.xlsx").active
+    assert [str(cell.value) for cell in sheet["A"][1:]] == days
+    assert bench.sql(f"select t::varchar as t from '{tmp_path}/rows.xlsx' order by t")["t"].to_list() == days
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,10 @@ NUMBERS: dict[str, tuple[str, str]] = {
     "1 234,5": (" ", ","),
 }
 """Forms of numbers: what stands between thousands, and the decimal sign."""
-_OTHERS = ("1.234,5", "1,234.5", "1'234.5", "1 234,5")  # than SQL's, with options of DuckDB
-# Of a currency, a share or a unit, before a number or behind it, which is left out.
-_SIGNS = r"[$€£¥%°²³\s\p{L}]"
+# Than SQL's, with options of DuckDB; those with its decimal point first.
+_OTHERS = ("1,234.5", "1'234.5", "1.234,5", "1 234,5")
+# Of a currency, a share or a unit, which is left out; x5 and A-5 are codes.
+_BEFORE, _BEHIND = r"(?:\p{L}*[$€£¥\s])*", r"[$€£¥%°²³\s\p{L}]*"
 _EXPONENT = "(?:[eE][+-]?[0-9]+)?"  # which would be a letter of a unit
 _MOST_COLUMNS = 100  # that are looked at for the hint of an error
 _SHOWN, _TOLD = 40, 3  # letters of a cell, and columns
@@ -66,11 +67,13 @@ def ways_to_numbers(call: FileCall, opened: FileCall, text: str, ask: Ask, words
         mark, decimal = NUMBERS[form]
         # A code such as 007 has no marks.
         fits = [name for name, each in counts.items() if each[at] == each[0] > each[1]]
-        # What has no sign between thousands fits all forms with the same decimal sign.
+        # What has no sign between thousands fits all forms with the same decimal sign. Where a point may be that sign,
+        # a comma is not if all numbers are the same by it, or one that SQL itself reads becomes another.
         names = [name for name in fits if (name, decimal) not in seen]
+        names = [name for name in names if (name, ".") not in seen or (counts[name][-3] and not counts[name][-2])]
         seen |= {(name, decimal) for name in names}
-        if at >= 2 + len(_OTHERS):  # 500 g and 12 kg are not numbers of one unit
-            signs = {name: counts[name][-2] > 0 for name in names if counts[name][-1] <= 1}
+        if at >= 2 + len(_OTHERS):  # 500 g and 12 kg are not numbers of one unit, nor is 3 x among bare numbers
+            signs = {name: each[-4] > 0 for name in names if (each := counts[name])[-1] <= 1 and 2 * each[1] <= each[0]}
             ways += [f"{_bare_number(cells[name], decimal, signs[name])} reads {name} as a number" for name in signs]
         elif names and DECIDED.isdisjoint(call.options):
             way = call.text({"decimal_separator": quote_text(decimal), "thousands": quote_text(mark)})
@@ -81,14 +84,16 @@ def ways_to_numbers(call: FileCall, opened: FileCall, text: str, ask: Ask, words
 def _questions(cell: str, words: Sequence[str]) -> tuple[str, str]:
     """Return what counts the cells of a column that are there, and those that are numbers by each rule.
 
-    The last two counts are of minus signs behind numbers, and of units. What follows are the least and the greatest of
-    the cells that are not numbers.
+    The last four counts are of minus signs behind numbers, of cells that are another number by a decimal comma, of
+    those among them that SQL itself reads, and of units. What follows are the least and the greatest of the cells that
+    are not numbers.
     """
     tests = ["true", f"TRY_CAST({cell} AS DOUBLE) IS NOT NULL"]
     patterns = [number_pattern(form) for form in _OTHERS]
-    patterns += [f"{_SIGNS}*(?:{pattern.removesuffix(_EXPONENT)})-?{_SIGNS}*" for pattern in patterns]
+    patterns += [f"{_BEFORE}(?:{pattern.removesuffix(_EXPONENT)})-?{_BEHIND}" for pattern in patterns]
     tests += [f"regexp_full_match({cell}, {quote_text(pattern)})" for pattern in patterns]
-    tests.append(f"regexp_matches({cell}, '[0-9]-[^0-9]*$')")
+    changed = f"{_bare_number(cell, ',', False)} IS DISTINCT FROM {_bare_number(cell, '.', False)}"
+    tests += [f"regexp_matches({cell}, '[0-9]-[^0-9]*$')", changed, f"{changed} AND {tests[1]}"]
     is_there = f"{cell} NOT IN ({', '.join(map(quote_text, ['', *words]))})"
     counts = [f"count(*) FILTER ({is_there} AND {test})" for test in tests]
     units = f"nullif(regexp_replace({cell}, '[-+0-9.,''\\s]', '', 'g'), '')"
@@ -111,7 +116,7 @@ def _ways_to_some(
                 f"{way} {numbers:,} of {counted(count, 'cell')} of {name}; the rest, such as {cell!r}, is null"
             )
         elif least is not None and len(cells) == 1:  # a query names others for their texts
-            units = "numbers with different units" if count in fits[:-2] else "no numbers, but texts"
+            units = "numbers with different units" if count in fits[:-4] else "no numbers, but texts"
             others.append(f"{name} holds {units}, such as {cell!r}")
     return ways or others
 

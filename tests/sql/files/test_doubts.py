@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nbtools.errors import SqlInvalid
 from nbtools.sql import SqlSession
 
 
@@ -265,3 +266,22 @@ def test_few_cells_that_make_a_text_are_told_of_workbooks_wide_and_large_files_a
         for name, way in ways.items():
             assert f"; {way} reads the others" in texts[name]
             assert session.query(f"select count({way}) from {source}").to_rows() == [[39]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "hint"),
+    [
+        ([*map(str, range(50)), "x300000"], "TRY_CAST(\"v\" AS DOUBLE) reads v as a number, and 'x300000' as missing"),
+        (["1.5", "a-1", "x3"], "TRY_CAST(\"v\" AS DOUBLE) reads 1 of 3 cells of v; the rest, such as 'a-1', is null"),
+        (["A-1", "A-2"], "v holds no numbers, but texts, such as 'A-1'"),
+        (
+            ["2.500", "3", "4 \u20ac", "5 \u20ac"],
+            "TRY_CAST(regexp_replace(\"v\", '[^0-9.-]', '', 'g') AS DOUBLE) reads v as a number",
+        ),
+    ],
+)
+def test_a_way_to_numbers_changes_none_that_sql_reads(session: SqlSession, cells: list[str], hint: str) -> None:
+    Path("codes.csv").write_text("v;w\n" + "".join(f"{cell};1\n" for cell in cells))
+    with pytest.raises(SqlInvalid) as caught:
+        session.query("select sum(v) from 'codes.csv'")
+    assert caught.value.hint == hint

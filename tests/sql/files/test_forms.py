@@ -282,7 +282,7 @@ def test_a_text_that_is_a_number_with_other_marks_is_told_with_the_way(session: 
         "swiss": ["read_csv('marks.csv', decimal_separator = '.', thousands = '''')"],
         "blank": ["read_csv('marks.csv', decimal_separator = ',', thousands = ' ')"],
     }
-    ways["either"] = ways["comma"] + ways["point"]
+    ways["either"] = ways["point"] + ways["comma"]
     for column, calls in ways.items():
         with pytest.raises((SqlInvalid, SqlFailed)) as caught:
             session.query(f"select {asked.format(column)} from 'marks.csv'")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nbtools.errors import ConfigInvalid, InvalidArguments
+from nbtools.texts.sql_quotes import quote_text
 from nbtools.texts.units import parse_bytes, parse_seconds
 
 # What argparse says of arguments that are not there, before their names.
@@ -94,7 +95,7 @@ def dashed_file(words: Iterable[str]) -> str | None:
     ("A file whose name begins with a dash is written ./-dash.csv, in SQL FROM './-dash.csv'.", None)
     """
     name = next((word for word in words if _DASHED_FILE.fullmatch(word)), None)
-    return name and f"A file whose name begins with a dash is written ./{name}, in SQL FROM './{name}'."
+    return name and f"A file whose name begins with a dash is written ./{name}, in SQL FROM {quote_text('./' + name)}."
 
 
 def declare(

@@ -308,7 +308,11 @@ class Roots:
             mode = real.stat(follow_symlinks=follow).st_mode
         except (FileNotFoundError, NotADirectoryError):
             if must_exist:
-                raise FileMissing(f"{quoted} does not exist.", hint=self._where(path, real)) from None
+                hint, near = self._where(path, real)
+                # Who reads SQL quotes a name otherwise.
+                raise FileMissing(
+                    f"{quoted} does not exist.", hint=hint, data={"near": near} if near else None
+                ) from None
             return real
         except OSError as exc:
             raise FileMissing(f"{quoted} cannot be reached: {exc.strerror}.") from exc
@@ -340,17 +344,18 @@ class Roots:
         """
         return Place(text, self.resolve(text, must_exist=False, follow=follow), follow=follow)
 
-    def _where(self, path: str | os.PathLike[str], real: Path) -> str:
-        """Return what to do about a path that leads nowhere, to `real`."""
+    def _where(self, path: str | os.PathLike[str], real: Path) -> tuple[str, str | None]:
+        """Return what to do about a path that leads nowhere, to `real`, and the path that may be meant."""
         left = self._left_as(Path(ARTIFACTS, os.fspath(path)))
         if left is not None:
-            return f"A script left it: it is read as {ARTIFACTS}/{os.path.normpath(path)}."
+            return f"A script left it: it is read as {ARTIFACTS}/{os.path.normpath(path)}.", None
         # An ending that two names share makes them no more alike.
         names = sorted(names_in(real.parent), key=lambda name: Path(name).suffix == real.suffix)
         close = nearest(real.stem, by_stem := {Path(name).stem: name for name in names})
         if close is not None and not self._hides(real.with_name(by_stem[close])):
-            return f"Did you mean {str(Path(path).with_name(by_stem[close]))!r}?"
-        return f"Relative paths start at {self.start()}." if self.roots else HOW_TO_ALLOW
+            near = str(Path(path).with_name(by_stem[close]))
+            return f"Did you mean {near!r}?", near
+        return f"Relative paths start at {self.start()}." if self.roots else HOW_TO_ALLOW, None
 
     def folder(self, real: Path, *, make: bool = False, mode: int = 0o777) -> Folder:
         """Open a folder by its resolved path without following any link below its root.

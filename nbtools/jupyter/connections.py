@@ -5,12 +5,14 @@ They belong to the person's SQL session. A model has its own session, which know
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nbtools.errors import InvalidArguments, did_you_mean
 from nbtools.sql.engines.urls import mask_url
+from nbtools.texts.sql_quotes import quote_text
 
 if TYPE_CHECKING:
     from nbtools.assembly.workbench import Workbench
@@ -69,6 +71,8 @@ class NotebookConnections:
             is_query = any(map(str.isspace, reference)) or reference.startswith("{")
             # IPython has put the text of a variable in place of its name.
             hint = "wb.sql(NAME) runs the query of a variable." if is_query else did_you_mean(reference, urls, there)
+            if os.path.exists(reference):  # noqa: PTH110 - of a long query too
+                hint = f"A file is read by a query: %nbsql FROM {quote_text(reference)}"
             if reference in self.closed:
                 hint = f"It was closed; %nbsql --connect {reference} {mask_url(self.closed[reference])} opens it again."
             raise InvalidArguments(f"there is no connection {reference!r}.", hint=hint, tried="running SQL")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 import tempfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nbtools.texts.sql_quotes import quote_text
 from tests.conftest import wait_until
 from tests.jupyter.conftest import Notebook
 
@@ -42,11 +44,30 @@ def test_two_sources_are_compared_by_a_line(notebook: Any, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["%explore -a.csv", "%explore --compare -a.csv b.csv", "%nbsql -a.csv", "%nbsql --profile -a.csv"]
+    ("line", "name"),
+    [
+        *(("%explore -a.csv", "-a.csv"), ("%explore --compare -a.csv b.csv", "-a.csv"), ("%nbsql -a.csv", "-a.csv")),
+        *(("%nbsql --profile -a.csv", "-a.csv"), ("%explore -o.csv", "-o.csv"), ("%nbsql -x.csv", "-x.csv")),
+    ],
 )
-def test_a_file_that_looks_like_an_option_is_told_how_it_is_named(notebook: Any, line: str) -> None:
-    hint = "→ A file whose name begins with a dash is written ./-a.csv, in SQL FROM './-a.csv'."
+def test_a_file_that_looks_like_an_option_is_told_how_it_is_named(notebook: Any, line: str, name: str) -> None:
+    Path(name).write_text("n\n1\n")
+    hint = f"→ A file whose name begins with a dash is written ./{name}, in SQL FROM './{name}'."
     assert notebook.run(line).lines[-1] == hint
+
+
+@pytest.mark.parametrize("name", ['it\'s a [file] "x".csv', "-o.csv", "./-x.csv", "plain.csv"])
+def test_a_hint_that_names_a_file_works_when_it_is_typed(notebook: Any, name: str) -> None:
+    Path(name).write_text("n\n1\n")
+    wrong = quote_text(name.replace("'", "").replace(".csv", "s.csv"))
+    lines = [f"%explore {wrong}", f"%nbsql from {wrong}", f"%explore FROM {wrong}", f"%nbsql {Path(name)}"]
+    for line in lines if " " not in name else lines[:-1]:
+        hint = str(notebook.run(line).lines[-1])
+        [typed] = re.findall(r"'(?:[^']|'')*'", hint)
+        for start in ("%explore ", "%explore FROM ", "%nbsql FROM "):
+            value = notebook.run(start + typed).value
+            rows = value.data() if start.startswith("%explore") else value
+            assert rows.to_numpy().tolist() == [[1]], (line, hint)
 
 
 @pytest.mark.parametrize("name", ["./-a.csv", "'-a.csv'", "FROM './-a.csv'"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import numbers
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -188,6 +189,10 @@ class MagicParser(argparse.ArgumentParser):
             self._known_leaf(arguments)
         target = self.leaves.get(arguments[0], self) if arguments else self
         try:
+            # Of -x.csv, which is there, argparse would make the option -x with a value.
+            files = filter(os.path.exists, arguments)
+            if dashed := [word for word in files if dashed_file([word])]:
+                target.refuse(dashed)
             namespace, unknown = self.parse_known_args(arguments)
             if unknown and self.keeps_unknown:
                 namespace.unknown = unknown

@@ -37,9 +37,9 @@ def _run(request: MagicRequest) -> Any:
     if args.help:
         print(_usage("%explore", False).finish().format_help())  # noqa: T201 - help is for the cell
         return None
-    # A name with spaces: of a file, or, in the double quotes of SQL, of a table.
+    # A name with spaces: of a file, or, in the double quotes of SQL, of a table. Quotes inside are doubled, as in SQL.
     if source[0] == source[-1] and source[0] in ("'" if args.connection else "'\""):
-        source = source[1:-1]
+        source = source[1:-1].replace(source[0] * 2, source[0])
     if args.describe:
         return _draft(request, source)
     connection = None if args.connection is None else request.session.connections.name_of(args.connection)

@@ -315,7 +315,7 @@ class TextFiles:
             try:
                 self._locate(name)
             except FileMissing as exc:
-                return exc.hint
+                return f"Did you mean {quote_text(near)}?" if (near := exc.data.get("near")) else exc.hint
             except NbtoolsError:
                 continue
         return None
@@ -323,7 +323,7 @@ class TextFiles:
     def reader_error(self, name: str) -> SqlInvalid | None:
         """Return what is wrong with a name that is not a table, where a file or a folder has it; else `None`."""
         if self._path(name, os.path.isdir) is not None:
-            hint = f"Read the files in it: FROM '{name.rstrip('/')}/**/*.parquet'"
+            hint = f"Read the files in it: FROM {quote_text(name.rstrip('/') + '/**/*.parquet')}"
             return SqlInvalid(f"{name!r} is a folder.", hint=hint, tried="running SQL")
         path = self._path(name)
         return None if path is None else look_at(path).reader_error(name)

@@ -11,7 +11,16 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Self
 
-from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, NbtoolsError, SqlFailed, SqlInvalid, did_you_mean
+from nbtools.errors import (
+    FileMissing,
+    LimitExceeded,
+    MissingExtra,
+    NbtoolsError,
+    SqlFailed,
+    SqlInvalid,
+    did_you_mean,
+    nearest,
+)
 from nbtools.ground.lazy import need
 from nbtools.ground.paths import stamp_of
 from nbtools.sql.files.cells import Strays, strays_among
@@ -172,15 +181,19 @@ def _frame(path: Path, options: SheetOptions) -> Any:
         frame = pd.read_excel(book, sheet_name=sheet, **own, **options.cut()).infer_objects()
     others = [name for name in names if name != sheet]
     if not len(frame.columns):
-        hint = f"Name another one: FROM read_xlsx('{path.name}', sheet = '{others[0]}')" if others else None
+        hint = (
+            f"Name another one: FROM read_xlsx({quote_text(path.name)}, sheet = {quote_text(others[0])})"
+            if others
+            else None
+        )
         raise SqlInvalid(f"sheet {sheet!r} of {path.name} is empty.", hint=hint, tried="reading a workbook")
     if not options.header:
         first = _column_index((options.range or "").partition(":")[0].rstrip("0123456789"))
         frame.columns = [_letters(first + column) for column in range(len(frame.columns))]
     notes = []
     if others and options.sheet is None:
-        sheets = ", ".join(map(repr, others[:_TOLD])) + (", …" if len(others) > _TOLD else "")
-        notes = [f"sheet {sheet!r}; also in this workbook: {sheets}"]
+        sheets = ", ".join(map(quote_text, others[:_TOLD])) + (", …" if len(others) > _TOLD else "")
+        notes = [f"sheet {quote_text(sheet)}; also in this workbook: {sheets}"]
     texts = _xml_of(path, names.index(sheet)) if frame.isna().to_numpy().any() else []
     if any(re.search(rb"</f>(?:<v ?/>|<v></v>)?</c>", text) for text in texts):
         notes.append(
@@ -273,8 +286,9 @@ def _sheet(path: Path, asked_sheet: str | int | None, names: list[str]) -> str:
     if isinstance(asked_sheet, int) and 1 <= asked_sheet <= len(names):
         return names[asked_sheet - 1]
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    listed = f"Its sheets are {', '.join(map(repr, names[:_LISTED]))}{more}."
-    hint = did_you_mean(str(asked_sheet), names, listed)
+    listed = f"Its sheets are {', '.join(map(quote_text, names[:_LISTED]))}{more}."
+    close = nearest(str(asked_sheet), names)
+    hint = listed if close is None else f"Did you mean {quote_text(close)}?"
     raise SqlInvalid(f"{path.name} has no sheet {asked_sheet!r}.", hint=hint, tried="reading a workbook")
 
 

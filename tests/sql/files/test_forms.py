@@ -526,6 +526,11 @@ def test_of_many_sheets_the_nearest_is_named_or_a_few(session: SqlSession) -> No
     with pytest.raises(SqlInvalid) as refused:
         session.query("from read_xlsx('months.xlsx', sheet = 'Mnth 39')")
     assert refused.value.hint == "Did you mean 'Month 39'?"
+    book.create_sheet("It's")
+    book.save("sheets.xlsx")
+    with pytest.raises(SqlInvalid) as refused:
+        session.query("from read_xlsx('sheets.xlsx', sheet = 'Its')")
+    assert refused.value.hint == "Did you mean 'It''s'?"
     with pytest.raises(SqlInvalid) as refused:
         session.query("from read_xlsx('months.xlsx', sheet = 'Totals')")
     assert str(refused.value.hint).endswith("'Month 18' and 21 more.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nbtools.errors import InvalidArguments
@@ -20,6 +21,8 @@ class Call:
     ----------
     copies
         Tables of other connections by name, which are read by the first preparation; the same for each `asking`.
+    growing
+        Files that only grow, of which the whole lines are copied first; `None` until a file changed while it was read.
     """
 
     request: QueryRequest
@@ -29,6 +32,7 @@ class Call:
     isolated: bool = False
     frames: Frames | None = None
     copies: dict[str, Any] = dataclasses.field(default_factory=dict)
+    growing: frozenset[Path] | None = None
 
     def asking(self, **changes: Any) -> Call:
         """Return the call with another request, such as for fewer rows."""

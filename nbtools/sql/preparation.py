@@ -17,11 +17,12 @@ from nbtools.sql.call import Call
 from nbtools.sql.connections import SessionEngines
 from nbtools.sql.engines.duckdb.known_types import columns_as_text
 from nbtools.sql.engines.duckdb.zones import common_zone, types_of, zones_of
-from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
+from nbtools.sql.engines.protocol import EngineAnswer, QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import constant, find_calls, form_of
+from nbtools.sql.files.changes import Stamp, TextReading, stamp_in_folder
 from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import MissingWords
-from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles, TextReading
+from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles
 from nbtools.sql.files.remote import RemoteFiles
 from nbtools.sql.frames import NOTES, find_frames
 from nbtools.sql.parameters import Style, bind, name_without_value
@@ -80,9 +81,16 @@ class PreparedQuery:
         return None if self.workbooks is None else dataclasses.replace(self.workbooks, stamps=self.stamps)
 
     @property
-    def stamps(self) -> Mapping[Path, tuple[int, int, int]]:
+    def stamps(self) -> Mapping[Path, Stamp]:
         """What told its text files from others, before they were looked at."""
         return {} if self.reading is None else self.reading.stamps
+
+    def run(self, control: QueryControl, *, again: bool = False) -> EngineAnswer:
+        """Return the rows, which are of one state of each file; see `SqlEngine.run`, `TextReading.raise_if_changed`."""
+        fetched = self.engine.run(self.request, control)
+        if self.reading is not None:
+            self.reading.raise_if_changed(again=again)
+        return fetched
 
 
 class Preparation:
@@ -128,6 +136,10 @@ class Preparation:
         self._frames = lookup
         self._remote = remote
         self.texts = TextFiles(words, self.readable, copies)
+
+    def name(self, text: str) -> str:
+        """Return a text with URLs in place of the files that stand for them."""
+        return text if self._remote is None else self._remote.name(text)
 
     def check(self, call: Call, control: QueryControl) -> Verdict:
         """Return the verdict, with what to do where it is a refusal; nothing is fetched."""
@@ -183,7 +195,11 @@ class Preparation:
         if verdict.readers:
             frames, workbooks = self._open_workbooks(verdict, frames, control, isolated=call.isolated)
             reading = self.texts.read(
-                verdict, engine, control, most_bytes=most_bytes, begun=workbooks, isolated=call.isolated
+                *(verdict, engine, control),
+                most_bytes=most_bytes,
+                begun=workbooks,
+                isolated=call.isolated,
+                growing=call.growing or (),
             )
             is_sure = reading.is_plain or (reading.edits and self._judge(reading.sql, call, engine, control).allowed)
             if not is_sure:
@@ -209,7 +225,7 @@ class Preparation:
         )
         of_engine = (FileNote(str(call.connection), text) for text in [getattr(engine, "note", None)] if text)
         notes = (*(() if reading is None else reading.notes), *of_frames, *of_engine)
-        message = (note if self._remote is None else note._replace(file=self._remote.name(note.file)) for note in notes)
+        message = (note._replace(file=self.name(note.file)) for note in notes)
         return PreparedQuery(
             engine=engine,
             request=request,
@@ -250,7 +266,7 @@ class Preparation:
     def _find_sources(
         self, call: Call, engine: SqlEngine, verdict: Verdict, control: QueryControl
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        files = tuple(f"file {name if self._remote is None else self._remote.name(name)}" for name in verdict.files)
+        files = tuple(f"file {self.name(name)}" for name in verdict.files)
         if not engine.takes_frames:
             return {}, (*(f"table {name}" for name in verdict.tables), *files)
         # What only a connection of the notebook itself sees comes first, as it does there.
@@ -295,7 +311,7 @@ class Preparation:
             return call.copies[name]
         ready = self.prepare(self._whole_table(name, other, call), control)
         try:
-            return call.copies.setdefault(name, ready.engine.run(ready.request, control).rows.to_arrow())
+            return call.copies.setdefault(name, ready.run(control, again=call.growing is not None).rows.to_arrow())
         except NbtoolsError as exc:
             exc.message = f"{other}: {exc.message}"
             exc.hint = exc.hint or suggest(ready.verdict.tables, (), ready.engine, exc.data.get("unknown_column"))
@@ -308,6 +324,7 @@ class Preparation:
     ) -> tuple[dict[str, Any], TextReading]:
         """Return the frames with those of workbooks, whose names take the place of calls, and what is to be told."""
         frames_read, edits, notes = dict(frames), list[TextEdit](), list[FileNote]()
+        stamps: dict[Path, Stamp] = {}
         reader = functools.partial(self._engines.read_workbook, control=control) if isolated else read_workbook
         are_workbooks = (form_of(function, paths) == "workbook" for function, paths, _ in verdict.readers)
         for at, call in enumerate(find_calls(verdict) if any(are_workbooks) else (), 1):
@@ -316,12 +333,13 @@ class Preparation:
             if path is None:
                 continue
             values = {name: constant(text) for name, text in call.options.items()}
+            stamps[path] = stamp_in_folder(path)
             frames_read[key] = reader(path, SheetOptions.from_values(values, self.texts.words))
             texts = _notes_of(frames_read[key])
             notes += [FileNote(name, note) for note in texts["told"]]
             notes += [FileNote(name, str(MissingWords(*each)), words=each[0]) for each in texts["missing"]]
             edits.append(TextEdit(call.start, call.end, quote_identifier(key) + call.tail))
-        return frames_read, TextReading(sql=verdict.sql, edits=tuple(edits), notes=tuple(notes))
+        return frames_read, TextReading(sql=verdict.sql, edits=tuple(edits), notes=tuple(notes), stamps=stamps)
 
     def readable(self, name: str) -> Path | None:
         """Return the path of a file that a judged query names; `None` where no folder is open."""

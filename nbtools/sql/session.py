@@ -27,6 +27,7 @@ from nbtools.sql.ending import run_supervised
 from nbtools.sql.engines.protocol import CatalogTable, EngineOptions, OnRows, QueryControl, QueryRequest
 from nbtools.sql.engines.urls import mask_url
 from nbtools.sql.files.cells import SMALL_BYTES
+from nbtools.sql.files.changes import read_steadily
 from nbtools.sql.files.csv import MISSING_WORDS
 from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import OptionsOfFile
@@ -125,7 +126,6 @@ class SqlSession(ClosedAtEnd):
         self._roots = Roots(allowed_paths, artifacts=self._artifacts, may_grow=may_grow) if allowed_paths else None
         cache = None if downloads is None else downloads.folder
         readable = (*(self._roots.roots if self._roots else ()), *filter(None, [artifacts, cache]))
-        self._remote = None if downloads is None else RemoteFiles(downloads)
         self._frames = as_lookup(frames)
         self._frame_names = frame_names or (lambda: names_behind(frames))
         self._tables = dict(tables or {})
@@ -139,7 +139,7 @@ class SqlSession(ClosedAtEnd):
             lambda: self._roots,
             tables=self._tables,
             lookup=self._frames,
-            remote=self._remote,
+            remote=None if downloads is None else RemoteFiles(downloads),
             words=MISSING_WORDS if missing_words else (),
             copies=copies,
         )
@@ -473,13 +473,16 @@ class SqlSession(ClosedAtEnd):
             self._running.discard(control)
 
     def _answer(self, call: Call, control: QueryControl) -> QueryResult:
+        return read_steadily(functools.partial(self._answer_once, control=control), call)
+
+    def _answer_once(self, call: Call, control: QueryControl) -> QueryResult:
         begun = time.perf_counter()
         with telemetry.span("sql.query", isolated=call.isolated) as span:
             ready = self._preparation.prepare(call, control)
             engine = ready.engine
             span.facts["engine"] = engine.name
             with self._suggest_names(call, ready, control):
-                fetched = engine.run(ready.request, control)
+                fetched = ready.run(control, again=call.growing is not None)
             span.facts |= {"rows": len(fetched.rows), "truncated": fetched.cut_by is not None}
         return QueryResult(
             columns=fetched.columns,
@@ -508,14 +511,11 @@ class SqlSession(ClosedAtEnd):
             # :name becomes $name; of what is longer or translated the places are others.
             is_same = call.dialect is None and len(source) == len(ran)
             point_back(exc, ready.reading, ran, source if is_same else ran)
-            exc.message = self._preparation.texts.name(exc.message)
-            if self._remote is not None:
-                exc.message = self._remote.name(exc.message)
+            exc.message = self._preparation.name(self._preparation.texts.name(exc.message))
             exc.hint = self._preparation.hint(call, ready, exc, control) or exc.hint
             if not isinstance(exc, SqlInvalid):
                 raise
-            better = self._preparation.texts.reader_error(exc.data.get("unknown_table", "\0"))
-            if better is not None:
+            if better := self._preparation.texts.reader_error(exc.data.get("unknown_table", "\0")):
                 raise better from None
             frames = call.frames if isinstance(call.frames, Mapping) else names_behind(call.frames)
             names = [*frames, *self._tables, *self._frame_names()] if ready.engine.takes_frames else []
@@ -572,8 +572,7 @@ class SqlSession(ClosedAtEnd):
 
     def names_read(self, verdict: Verdict) -> tuple[str, ...]:
         """Return what a verdict says is read, with URLs in place of the files that stand for them."""
-        named = (name if self._remote is None else self._remote.name(name) for name in verdict.files)
-        return (*verdict.tables, *named)
+        return (*verdict.tables, *map(self._preparation.name, verdict.files))
 
     def files_read(self, verdict: Verdict, connection: str | None) -> tuple[str, ...]:
         """Return the files that a judged statement reads, those of databases too."""

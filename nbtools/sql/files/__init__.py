@@ -50,6 +50,10 @@ Encodings. UTF-8 and UTF-16 are detected. Name any other encoding as Python does
     FROM read_csv('japan.csv', encoding = 'shift_jis')
     FROM read_csv('western.csv', encoding = 'cp1252')
 
+A file that changes while it is read is read once more; if it changes again, that is an error. Of a log, which only
+becomes longer, the lines that are whole are read. A file that another one replaces (os.replace) is whole each time. A
+program that pauses for more than 20 ms while it writes cannot be told from one that has finished.
+
 Workbooks. The first sheet is read, and its first row is the header; a note names the other sheets. Choose a sheet by
 its name or its number. A range may omit letters or numbers. header is the number of a row, or false:
 

@@ -147,7 +147,9 @@ class Utf8Copies:
         self.own.mkdir()
         self.shared.mkdir()
 
-    def copy(self, path: Path, encoding: str, seen: FirstBytes, control: QueryControl, *, shared: bool) -> Path:
+    def copy(
+        self, path: Path, encoding: str, seen: FirstBytes, control: QueryControl, *, shared: bool, growing: bool = False
+    ) -> Path:
         """Return a copy of a text in UTF-8.
 
         Parameters
@@ -162,6 +164,8 @@ class Utf8Copies:
             Ends the copying.
         shared
             Whether any query may see it.
+        growing
+            Whether the file may become longer meanwhile; its lines are copied as far as they are whole.
 
         Raises
         ------
@@ -183,14 +187,18 @@ class Utf8Copies:
                     io.TextIOWrapper(open_packed(path, seen.form), codec, newline="") as texts,
                     draft.open("w", encoding="utf-8", newline="") as draft_file,
                 ):
+                    rest = ""
                     while part := texts.read(_AT_ONCE):
                         control.check()
+                        if growing:
+                            whole, end, rest = (rest + part).rpartition("\n")
+                            part = whole + end
                         if draft_file.write(part.removeprefix(_MARK)) and draft_file.tell() > self._most_bytes:
                             hint = "Save it as UTF-8, or read it with a script: %%data_analyze."
                             raise LimitExceeded(
                                 f"{path.name} has more than {self._most_bytes:,} bytes in UTF-8.", hint=hint
                             )
-                if identity_of(path)[0] != before[0]:
+                if identity_of(path)[0] != before[0] and not growing:
                     hint = "Ask again when the program that writes it has finished."
                     raise SqlFailed(f"{path.name} was changed while it was read.", hint=hint, retryable=True)
                 draft.replace(target)

@@ -71,8 +71,11 @@ class FirstBytes:
         return SqlInvalid(what, hint=f"Read it this way: {query}", tried="running SQL", data={"reader": query})
 
 
-def look_at(path: Path) -> FirstBytes:
-    """Return what the first bytes of a file say; of a packed one, those of what is in it tell the encoding."""
+def look_at(path: Path, *, is_copied: bool = False) -> FirstBytes:
+    """Return what the first bytes of a file say; of a packed one, those of what is in it tell the encoding.
+
+    Of one that is to be copied in any case, the encoding is always named.
+    """
     with path.open("rb") as file:
         head = file.read(_HEAD)
     form = _named(head, _FORMS)
@@ -87,6 +90,7 @@ def look_at(path: Path) -> FirstBytes:
         encoding = "utf-16-le" if odd > even else "utf-16-be"
     # The last letter may be cut.
     is_text = encoding or (b"\0" not in head and "\ufffd" not in head[:-4].decode("utf-8", "replace")[:-1])
+    encoding = encoding or "utf-8" * (is_copied and not form)
     return FirstBytes(form=form or ("text" if is_text else ""), encoding=encoding)
 
 

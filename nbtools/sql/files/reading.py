@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import re
@@ -13,10 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nbtools.errors import FileMissing, NbtoolsError, SqlFailed, SqlInvalid
-from nbtools.ground.paths import identity_of, stamp_of
+from nbtools.ground.paths import identity_of
 from nbtools.sql.engines.protocol import QueryControl, QueryRequest, SqlEngine
 from nbtools.sql.files.calls import PATTERN, FileCall, constant, find_calls, reads_several
 from nbtools.sql.files.cell_texts import Ask, CallReading
+from nbtools.sql.files.changes import Stamp, TextReading, stamp_in_folder
 from nbtools.sql.files.csv import (
     DECIDED,
     MARKS,
@@ -73,48 +73,14 @@ _CALL = re.compile(rf"(\w+)\(({_QUOTED}|\[{_QUOTED}(?:, ?{_QUOTED})*\])(?:, \w+ 
 _MOST_PLAIN = 20_000  # characters of such a text; of longer ones the verdict knows what is too long
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TextReading:
-    """What runs in place of a text.
-
-    Attributes
-    ----------
-    sql
-        The text to run.
-    edits
-        Where it differs from the one that was written.
-    notes
-        What is to be told of its files.
-    stamps
-        What told its files from others, before they were looked at.
-    is_plain
-        Whether it surely may run where the judged text may: it reads the same files by options that are written out.
-    """
-
-    sql: str
-    edits: tuple[TextEdit, ...] = ()
-    notes: tuple[FileNote, ...] = ()
-    stamps: Mapping[Path, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
-    is_plain: bool = False
-
-    def changes(self) -> tuple[FileNote, ...]:
-        """Return what is to be told of the files that are not what they were when they were looked at."""
-        changed = (path.name for path, stamp in self.stamps.items() if stamp_of(path) != stamp)
-        return tuple(FileNote(name, "changed while it was read") for name in changed)
-
-    def explain(self, error: NbtoolsError) -> None:
-        """Let an error say which files changed while they were read."""
-        for note in self.changes():
-            error.message = f"{note.file} {note.text}. {error.message}"
-
-
 class _File(NamedTuple):
-    """A file of a call: its name, where it is, its size, and by what it is remembered, if it may be."""
+    """A file of a call: its name, where it is, its size, by what it may be remembered, if at all; whether it grows."""
 
     name: str
     path: Path | None
     size: int
     identity: tuple[int, ...] | None
+    grows: bool
 
 
 class _OpenCall(NamedTuple):
@@ -171,6 +137,7 @@ class TextFiles:
         most_bytes: int = WHOLE_BYTES,
         begun: TextReading | None = None,
         isolated: bool = False,
+        growing: Collection[Path] = (),
     ) -> TextReading:
         """Return how a judged text is to be run.
 
@@ -188,6 +155,8 @@ class TextFiles:
             What is decided already.
         isolated
             Whether it runs in the confined process.
+        growing
+            Files that grow all the time, of which the whole lines are copied first.
 
         Raises
         ------
@@ -198,7 +167,7 @@ class TextFiles:
         notes = [] if begun is None else list(begun.notes)
         calls = find_calls(verdict, self.is_named)
         paths = {name: path for name in verdict.files if (path := self._judged_path(name)) is not None}
-        stamps = {path: stamp_of(path) for path in paths.values()} | dict(begun.stamps if begun else {})
+        stamps = {path: stamp_in_folder(path) for path in paths.values()} | dict(begun.stamps if begun else {})
         is_plain = begun is None or not begun.edits
         for name, path in paths.items():
             if name.lower().endswith(".parquet"):
@@ -206,7 +175,7 @@ class TextFiles:
         for call in calls:
             if call.form != "workbook":
                 reading = self._reading(
-                    call, engine, control, most_bytes, isolated=isolated, paths=paths, stamps=stamps
+                    *(call, engine, control, most_bytes, growing), isolated=isolated, paths=paths, stamps=stamps
                 )
                 if reading.text is not None:
                     is_plain = is_plain and _is_written_out(call, reading.text)
@@ -214,11 +183,14 @@ class TextFiles:
                 notes += [FileNote(call.paths[0], note) for note in reading.notes]
                 notes += [FileNote(call.paths[0], str(each), words=each.column) for each in reading.missing]
         sql = rewrite(verdict.sql, edits) if edits else verdict.sql
+        names = [name for copy, name in self._copied.items() if growing and copy in sql]
+        copied = {path for path in growing if path in map(self._path, names)}
+        notes += [FileNote(path.name, "grows while it is read: its whole lines were copied first") for path in copied]
         return TextReading(
             sql=sql,
             edits=tuple(sorted(edits)),
             notes=tuple(dict.fromkeys(notes)),
-            stamps=stamps,
+            stamps={path: stamp for path, stamp in stamps.items() if path not in copied},
             is_plain=is_plain and len(sql) <= _MOST_PLAIN,
         )
 
@@ -334,10 +306,11 @@ class TextFiles:
         engine: SqlEngine,
         control: QueryControl,
         most_bytes: int,
+        growing: Collection[Path] = (),
         *,
         isolated: bool,
         paths: Mapping[str, Path] = {},
-        stamps: dict[Path, tuple[int, int, int]] | None = None,
+        stamps: dict[Path, Stamp] | None = None,
     ) -> CallReading:
         """Return how a call is read, given paths of files that are known.
 
@@ -349,13 +322,13 @@ class TextFiles:
         if call.form == "other" and not is_parquet:
             return CallReading(literal.text({}))
         try:
-            files = self._listed(literal, ask, paths)
+            files = self._listed(literal, ask, paths, growing)
         except NbtoolsError:
             control.check()
             return CallReading()  # The query itself says what is wrong with the file, and where it stands in the text.
         if stamps is not None and [file.name for file in files] != [*call.paths]:
             watched = (file.path for file in files[:MOST_WATCHED])
-            stamps |= {path: stamp_of(path) for path in watched if path is not None and path not in stamps}
+            stamps |= {path: stamp_in_folder(path) for path in watched if path is not None and path not in stamps}
         identity = (call.function, call.files, call.names_files, *call.options.items())
         key = (identity, tuple((file.name, file.identity) for file in files), most_bytes, isolated)
         is_known_again = all(file.identity is not None for file in files)
@@ -391,7 +364,9 @@ class TextFiles:
                 self._readings[key] = decided
         return decided
 
-    def _listed(self, call: FileCall, ask: Ask, paths: Mapping[str, Path] = {}) -> list[_File]:
+    def _listed(
+        self, call: FileCall, ask: Ask, paths: Mapping[str, Path] = {}, growing: Collection[Path] = ()
+    ) -> list[_File]:
         """Return the files of a call, given paths that are known; those of patterns as the engine finds them."""
         rows = [(name, paths.get(name) or self._path(name), 0) for name in call.paths]
         if any(path is None for _, path, _ in rows):
@@ -400,7 +375,9 @@ class TextFiles:
         files = []
         for name, path, size in rows:
             identity, is_settled = identity_of(name if path is None else path)
-            files.append(_File(name, path, size or sum(identity[2:3]), identity if is_settled else None))
+            files.append(
+                _File(name, path, size or sum(identity[2:3]), identity if is_settled else None, path in growing)
+            )
         return files
 
     def _literal(self, call: FileCall) -> FileCall:
@@ -465,9 +442,10 @@ class TextFiles:
         """Return a call whose files are unpacked and in UTF-8, by options or by copies of them."""
         looks: dict[str, FirstBytes] = {}
         names, paths = [file.name for file in files], {file.name: file.path for file in files}
+        grows = {file.name for file in files if file.grows}
         for name, path in paths.items():
             if len(looks) < _MOST_FILES and path is not None:
-                looks[name] = look_at(path)
+                looks[name] = look_at(path, is_copied=name in grows)
                 if looks[name].form not in _TEXTS:
                     raise looks[name].reader_error(name)
         options = {**(PADDING if call.options.get("null_padding", "").lower() == "true" else {}), **call.options}
@@ -481,7 +459,7 @@ class TextFiles:
             native = native if native == "utf-8" else None
         elif native is not None:
             options["encoding"] = quote_text(native)
-        encodings = {name: encoding_named or look.encoding for name, look in looks.items() if native is None}
+        encodings = {name: encoding_named or look.encoding for name, look in looks.items() if grows or native is None}
         copied = {name: encoding for name, encoding in encodings.items() if encoding}
         if not copied or self._copies is None:
             changed = call if options == call.options else call._replace(options=options)
@@ -489,7 +467,8 @@ class TextFiles:
         copies = {}
         for name, encoding in copied.items():
             if (path := paths[name]) is not None:
-                copies[name] = str(self._copies.copy(path, encoding, looks[name], control, shared=isolated))
+                copy = functools.partial(self._copies.copy, path, encoding, looks[name], control)
+                copies[name] = str(copy(shared=isolated, growing=name in grows))
         self._copied |= {copy: name for name, copy in copies.items()}
         options = {name: text for name, text in options.items() if name not in {"encoding", "compression"}}
         options |= {"filename": "true"} if call.names_files else {}
@@ -585,15 +564,14 @@ def point_back(error: NbtoolsError, reading: TextReading | None, sql: str, sourc
     source
         The same as it was written: it differs by the marks of its parameters alone.
     """
-    if reading is not None:
-        reading.explain(error)
     line, column = error.data.get("line"), error.data.get("column")
     edits = () if reading is None else reading.edits
-    if not isinstance(line, int) or not isinstance(column, int) or not (edits or source != sql):
-        return
-    if reading is not None and edits:
-        before = "".join(f"{text}\n" for text in reading.sql.split("\n")[: line - 1])
-        line, column = line_and_column(sql, origin(edits, len(before) + column - 1))
-    what = error.message.partition("\n")[0].partition(": ")[2]
-    error.message = f"line {line}: {what}\n{caret_below(source, line, column)}"
-    error.data = {**error.data, "line": line, "column": column}
+    if isinstance(line, int) and isinstance(column, int) and (edits or source != sql):
+        if reading is not None and edits:
+            before = "".join(f"{text}\n" for text in reading.sql.split("\n")[: line - 1])
+            line, column = line_and_column(sql, origin(edits, len(before) + column - 1))
+        what = error.message.partition("\n")[0].partition(": ")[2]
+        error.message = f"line {line}: {what}\n{caret_below(source, line, column)}"
+        error.data = {**error.data, "line": line, "column": column}
+    if reading is not None:
+        reading.explain(error)

@@ -25,9 +25,10 @@ from nbtools.sql.engines.protocol import EngineOptions, QueryControl
 from nbtools.sql.engines.temp_dirs import make_temp_dir, remove_temp_dir
 from nbtools.sql.files.calls import PATTERN
 from nbtools.sql.files.cells import SMALL_BYTES
+from nbtools.sql.files.changes import TextReading
 from nbtools.sql.files.csv import PACKED
 from nbtools.sql.files.dictionary import meanings_of
-from nbtools.sql.files.reading import MOST_WATCHED, TextReading
+from nbtools.sql.files.reading import MOST_WATCHED
 from nbtools.sql.pages.pager import Pager, watched
 from nbtools.sql.pages.source import AskedSource, CopiedSource, FrameSource, ParquetSource, TableSource
 from nbtools.sql.results.result import FileNote, QueryResult

@@ -15,7 +15,7 @@ from nbtools.sql.engines.duckdb.frames import ReadableFrame, register_frame
 from nbtools.sql.engines.duckdb.known_types import columns_as_text, gaps, with_known_types
 from nbtools.sql.engines.duckdb.zones import types_of
 from nbtools.sql.engines.protocol import QueryControl
-from nbtools.sql.files.reading import TextReading
+from nbtools.sql.files.changes import TextReading
 from nbtools.sql.frames import plain_frame
 from nbtools.sql.results.engine_copy import has_parquet_form, type_from_text
 from nbtools.sql.results.moments import python_values

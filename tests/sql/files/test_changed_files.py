@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import random
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from nbtools.errors import SqlFailed, SqlInvalid
 from nbtools.ground.paths import identity_of
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
-from nbtools.sql.files.reading import TextFiles, TextReading
+from nbtools.sql.files.changes import TextReading
+from nbtools.sql.files.reading import TextFiles
 from nbtools.texts.sql_quotes import quote_text
 
 # Of one length, with columns of other types or names, or with other marks between them; the engine is asked about the
@@ -199,3 +202,97 @@ def test_a_comment_in_a_call_takes_nothing_of_the_text_behind_it(session: SqlSes
 def test_a_file_is_read_where_no_blank_divides_it_from_the_words_beside_it(session: SqlSession, text: str) -> None:
     write(Path("a.csv"), "a,b\n1,x\n")
     assert session.query(text).rows
+
+
+def write_other_rows(path: Path, number: int) -> None:
+    path.write_text("k,v\n" + "1,3000\n" * (number % 2 + 1))
+
+
+def replace_by_other_rows(path: Path, number: int) -> None:
+    write_other_rows(path.with_suffix(".new"), number)
+    path.with_suffix(".new").replace(path)
+
+
+def append_half_a_line(path: Path, number: int) -> None:
+    with path.open("a") as file:
+        file.write("00\n1,30")
+
+
+@pytest.fixture
+def while_read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """What changes ``moving.csv`` before and after each statement that reads it, a number of times."""
+
+    def start(change: Callable[[Path, int], None], times: int) -> None:
+        numbers, run = itertools.count(), DuckDBEngine.run
+
+        def run_and_change(engine: DuckDBEngine, request: Any, control: Any) -> Any:
+            is_asked = request.sql.startswith("select count")
+            try:
+                if is_asked and change is append_half_a_line and next(numbers) < times:
+                    change(Path("moving.csv"), 0)
+                return run(engine, request, control)
+            finally:
+                if is_asked and change is not append_half_a_line and (number := next(numbers)) < times:
+                    change(Path("moving.csv"), number)
+
+        monkeypatch.setattr(DuckDBEngine, "run", run_and_change)
+
+    return start
+
+
+ASKED = "select count(*) n, min(v) from 'moving.csv'"
+
+
+@pytest.mark.parametrize("change", [write_other_rows, replace_by_other_rows, append_half_a_line])
+def test_a_file_that_changes_while_it_is_read_is_read_once_more(
+    session: SqlSession, while_read: Callable[..., None], change: Callable[[Path, int], None]
+) -> None:
+    Path("moving.csv").write_text("k,v\n" + "1,3000\n" * 99 + "1,30")
+    while_read(change, 1)
+    result = session.query(ASKED)
+    is_log = change is append_half_a_line
+    assert (result.to_rows(), result.notes) == ([[101, 30]] if is_log else [[1, 3000]], ())
+
+
+def test_a_file_that_changes_in_place_again_is_an_error(session: SqlSession, while_read: Callable[..., None]) -> None:
+    write_other_rows(Path("moving.csv"), 1)
+    while_read(write_other_rows, 99)
+    with pytest.raises(SqlFailed, match=r"Read twice: moving\.csv changed while it was read") as caught:
+        session.query(ASKED)
+    assert caught.value.retryable
+    assert "renames it" in str(caught.value.hint)
+    with pytest.raises(SqlFailed, match=r"changed while it was read"):
+        session.export(ASKED, io.BytesIO())
+
+
+def test_an_error_of_a_file_that_changes_says_so_once(session: SqlSession, while_read: Callable[..., None]) -> None:
+    write_other_rows(Path("moving.csv"), 1)
+    while_read(write_other_rows, 99)
+    with pytest.raises(SqlInvalid, match=r"^Read twice: moving\.csv changed while it was read\. line 1: .*\bz\b"):
+        session.query("select count(*), z from 'moving.csv'")
+
+
+def test_a_file_that_is_replaced_each_time_is_whole(session: SqlSession, while_read: Callable[..., None]) -> None:
+    write_other_rows(Path("moving.csv"), 1)
+    while_read(replace_by_other_rows, 99)
+    result = session.query(ASKED)
+    assert result.to_rows() == [[1, 3000]]
+    assert list(map(str, result.notes)) == ["moving.csv: was replaced while it was read"]
+
+
+@pytest.mark.parametrize("source", ["'moving.csv'", "read_csv('moving.csv', encoding = 'latin1')", "'mov*.csv'"])
+def test_the_whole_lines_of_a_log_are_read(session: SqlSession, while_read: Callable[..., None], source: str) -> None:
+    Path("moving.csv").write_text("k,v\n" + "1,3000\n" * 99 + "1,30")
+    while_read(append_half_a_line, 99)
+    result = session.query(f"select count(*) n, min(v) from {source}")
+    assert result.to_rows() == [[101, 3000]]
+    assert [note.text for note in result.notes] == ["grows while it is read: its whole lines were copied first"]
+
+
+def test_a_text_that_grows_and_is_not_divided_into_lines_is_an_error(
+    session: SqlSession, while_read: Callable[..., None]
+) -> None:
+    Path("moving.csv").write_text("k,v\n" + "1,3000\n" * 99)
+    while_read(append_half_a_line, 99)
+    with pytest.raises(SqlFailed, match=r"moving\.csv grew while it was read"):
+        session.query("select count(*), max(size) from read_text('moving.csv')")

@@ -548,17 +548,15 @@ def test_a_file_that_changes_while_its_rows_are_copied_is_told(tmp_path: Any) ->
             more.write("7,late\n")
         with pages._cursor("order") as cursor:
             pages.source.finish(cursor)
-        assert [str(note) for note in pages.source.notes] == ["grows.csv: changed while it was read"]
+        assert [str(note) for note in pages.source.notes] == ["grows.csv: grew while it was read"]
         with file.open("a") as more:
             more.write("8,late,too,many\n")
         error = SqlFailed("some line is wrong.")
         pages.source.reading.explain(error)
-        assert error.message == "grows.csv changed while it was read. some line is wrong."
+        assert error.message == "grows.csv grew while it was read. some line is wrong."
 
 
-@pytest.mark.parametrize(
-    ("added", "what"), [("1,2,3,4\n", "g.csv changed while it was read."), ("", "It changed after")]
-)
+@pytest.mark.parametrize(("added", "what"), [("1,2,3,4\n", "g.csv grew while it was read."), ("", "It changed after")])
 def test_an_error_behind_the_first_page_says_that_the_file_changed_since(tmp_path: Any, added: str, what: str) -> None:
     file = tmp_path / "g.csv"
     file.write_text("id,name\n" + "1,n\n" * 30_000)

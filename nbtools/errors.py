@@ -405,10 +405,13 @@ def of_the_system(exc: BaseException) -> NbtoolsError | None:
 
 @contextlib.contextmanager
 def circumstances() -> Iterator[None]:
-    """Raise what comes from around the code in the block as the error that says so."""
+    """Raise what comes from around the code in the block as the error that says so; a Stop in it stays a Stop."""
     try:
         yield
     except (ImportError, OSError, MemoryError, RuntimeError) as exc:
+        # Stopped in the middle, Python lets a lock go or closes a folder once more, which fails.
+        if isinstance(exc.__context__, KeyboardInterrupt):
+            raise exc.__context__ from None
         if (circumstance := of_the_system(exc)) is None:
             raise
         raise circumstance from exc

@@ -79,6 +79,18 @@ def test_a_thread_that_cannot_be_started_is_a_limit(monkeypatch: pytest.MonkeyPa
         refuse()
 
 
+def test_a_stop_while_a_thread_starts_is_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            self.release()
+            raise KeyboardInterrupt
+
+    # What `Thread.start` waits for; the block around it lets its lock go a second time.
+    monkeypatch.setattr(threading, "Condition", Stopped)
+    with pytest.raises(KeyboardInterrupt):
+        start_thread(os.getpid, name="stopped")
+
+
 def test_what_an_explorer_lacks_of_a_removed_environment_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

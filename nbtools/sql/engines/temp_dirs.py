@@ -11,6 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from nbtools.errors import circumstances
+
 _PREFIX = "nbtools-sql-"
 _NAME = re.compile(rf"{_PREFIX}(\d{{1,9}})-\w+\Z")
 
@@ -24,13 +26,8 @@ def make_temp_dir() -> Path:
 
 def remove_temp_dir(folder: Path) -> None:
     """Remove a folder with all that lies in it, as far as that can be done; a Stop meanwhile stays a Stop."""
-    try:
+    with circumstances():
         shutil.rmtree(folder, ignore_errors=True)
-    except OSError as exc:
-        # Stopped right after it closed a folder, Python 3.11 closes that folder once more.
-        if isinstance(exc.__context__, KeyboardInterrupt):
-            raise exc.__context__ from None
-        raise
 
 
 @functools.lru_cache(maxsize=1)

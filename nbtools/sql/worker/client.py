@@ -478,10 +478,10 @@ def _environment(settings: dict[str, Any]) -> dict[str, str]:
         "TMPDIR": settings["spill"],
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        # Memory goes back to the system when a query is over, and DuckDB's a tenth of a second later: to give it back
-        # at once makes aggregates dearer by a third, and what its allocator keeps for itself counts in the limit.
+        # Memory goes back to the system when a query is over, and DuckDB's a tenth of a second later, by a thread of
+        # its allocator: at once would make aggregates dearer by a third, and what is kept counts in the limit.
         "ARROW_DEFAULT_MEMORY_POOL": "system",
-        "DUCKDB_JE_MALLOC_CONF": "retain:false,dirty_decay_ms:100,muzzy_decay_ms:0",
+        "DUCKDB_JE_MALLOC_CONF": "background_thread:true,retain:false,dirty_decay_ms:100,muzzy_decay_ms:0",
     }
 
 

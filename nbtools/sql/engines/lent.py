@@ -209,4 +209,4 @@ def _reading(connection: Any, cursor: Any) -> Iterator[None]:
 
 
 def _open_again(how: str) -> str:
-    return f"Open it again, by {how}, in a cell of this notebook."
+    return f"Open it again here, by {how}."

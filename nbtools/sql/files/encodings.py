@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import os
+import re
 import shutil
 import unicodedata
 import weakref
@@ -36,6 +37,8 @@ _USUAL = {
     "gb18030": ("gb2312", 0xD8),
     "big5": ("big5", 0xC7),
 }
+_JAPAN = frozenset({"shift_jis", "euc_jp"})
+_KANA = re.compile("[\u3040-\u30ff]")
 _AT_ONCE = 1 << 20
 _MARK = "\ufeff"
 
@@ -96,6 +99,7 @@ def likely_in(head: bytes) -> tuple[str, ...]:
 def _likeness(text: str, encoding: str) -> float:
     """Return how much of what is not ASCII looks like words, from 0 to 1."""
     odd = good = 0.0
+    has_kana = _KANA.search(text) is not None
     for before, letter, after in zip(f" {text}", text, f"{text[1:]} ", strict=False):
         if letter.isascii():
             odd += letter < " " and letter not in "\t\r\n"
@@ -108,19 +112,21 @@ def _likeness(text: str, encoding: str) -> float:
         if letter.isalpha() and all(each.isascii() or (each < "\u0250") == latin for each in near):
             # Letters of the Latin kind stand among those of ASCII, and no others do.
             good += 1 if latin == any(each.isascii() for each in near) else 0.5 if latin else 0
-            good -= 0 if letter < "\u3100" else _doubt(letter, encoding)
+            good -= 0 if letter < "\u3040" else _doubt(letter, encoding, has_kana=has_kana)
     return good / odd if odd else 1.0
 
 
-def _doubt(letter: str, encoding: str) -> float:
+def _doubt(letter: str, encoding: str, *, has_kana: bool) -> float:
     """Return how odd a letter of East Asia is for the country of an encoding, from 0 to 1."""
     own, last = _USUAL.get(encoding, (encoding, 0))
+    if _KANA.match(letter):  # which other countries' encodings have too, and no texts
+        return own not in _JAPAN
     try:
         is_usual = letter.encode(own)[0] < last
     except UnicodeError:
         return 1
     # A text of Japan has kana beside them.
-    return (0.1 if own in {"shift_jis", "euc_jp"} else 0) if is_usual else 1
+    return (0.1 if own in _JAPAN and not has_kana else 0) if is_usual else 1
 
 
 class Utf8Copies:

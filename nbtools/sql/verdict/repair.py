@@ -31,6 +31,7 @@ _AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"})
 # Tried in turn as the language that the author may have had in mind.
 _OTHERS = ("sqlite", "mysql", "postgres", "duckdb", "tsql", "snowflake")
 _WITH_COLONS = frozenset({"postgres", "duckdb", "snowflake"})  # they write a cast so
+_WRITTEN = re.compile(r"""["\s;]|\bas\b""", re.IGNORECASE)
 _MOST_ROUNDS = 20
 _LONGEST = 4_000
 
@@ -68,7 +69,10 @@ def find_repair(
         except NbtoolsError:
             continue
         if translated and allows(translated):
-            return _advice([*advice, f"this is {other}'s SQL"], translated)
+            # What differs by quotes alone is no other dialect.
+            is_same = _WRITTEN.sub("", translated).casefold() == _WRITTEN.sub("", text).casefold()
+            what = "a name that is one of SQL's own words needs quotes" if is_same else f"this is {other}'s SQL"
+            return _advice([*advice, what], translated)
     alone = next((part for part in _statements(text) if part != text and allows(part)), None)
     return None if alone is None else _advice([*advice, "one statement runs at a time"], alone)
 

@@ -77,6 +77,23 @@ def test_the_repair_is_the_hint_of_the_error_for_people_and_models() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("select by from t", 'a name that is one of SQL\'s own words needs quotes. Write: SELECT "by" FROM t'),
+        (
+            "select id group from t",
+            'a name that is one of SQL\'s own words needs quotes. Write: SELECT id AS "group" FROM t',
+        ),
+        ("select top 1 a from t", "this is tsql's SQL. Write: SELECT a FROM t LIMIT 1"),
+    ],
+)
+def test_a_repair_that_only_adds_quotes_says_so(sql: str, hint: str) -> None:
+    with SqlSession() as session, pytest.raises(SqlInvalid) as caught:
+        session.query(sql)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
     ("sql", "value"),
     [
         ("select nvl(a, 0) from '{}'", 5),

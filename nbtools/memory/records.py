@@ -36,7 +36,8 @@ _MAX_DEPTH = 200
 
 def _of_numpy(part: Any) -> Any:
     """Return what JSON has for a number or an array of NumPy, which says all of it."""
-    if type(part).__module__ == "numpy" and getattr(part, "dtype", None) is not None and part.dtype.kind in "biufU":
+    kind = getattr(part, "dtype", None) if type(part).__module__ == "numpy" else None
+    if kind is not None and kind.kind in "biufU" and kind.char != "g":  # whose numbers stay NumPy's own
         return part.tolist()
     raise TypeError
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from nbtools.errors import FileMissing, InvalidArguments, LimitExceeded
 from nbtools.ground.folder import draft_in
 from nbtools.ground.home import make_private
-from nbtools.ground.lazy import class_among, need
+from nbtools.ground.lazy import class_among, need, pd
 from nbtools.ground.trimming import trim
-from nbtools.memory.exact.frames import columns_of, difference, exact_table, restore_frame, usual_table
+from nbtools.memory.exact.frames import NotExact, columns_of, difference, exact_table, restore_frame, usual_table
 from nbtools.memory.exact.values import from_json, to_json
 from nbtools.memory.repository import Query
 from nbtools.texts.values import text_of
@@ -109,18 +109,15 @@ class TableFolder:
             try:
                 return {_VALUE: to_json(value)}
             except (TypeError, RecursionError) as exc:
-                what = "it nests too deep" if isinstance(exc, RecursionError) else exc
-                raise InvalidArguments(
-                    f"The value cannot be kept: {what}.",
-                    hint="Memory keeps JSON, tables, dates, decimals and NumPy's values; write others to a file.",
-                ) from None
+                way = "Memory keeps JSON, tables, dates, decimals, NumPy's numbers and arrays; write others to a file."
+                raise InvalidArguments(f"The value cannot be kept: {_reason(exc)}.", hint=way) from None
         self._trim()
         try:
             table, sha256 = self._keep(value, kind, _to_arrow)
-        except _NotKept:
+        except TableNotKept:
             if not kind.startswith("pandas"):
                 raise
-            table, sha256 = self._keep(value, kind, _to_exact)
+            table, sha256 = self._keep(value, kind, lambda value, _: exact_table(_as_frame(value)))
         self._means(sha256).mkdir(exist_ok=True)
         (self._means(sha256) / _name_of(record_id)).touch()
         columns = columns_of(table, _as_frame(value).shape[1] if kind.startswith("pandas") else table.num_columns)
@@ -131,11 +128,14 @@ class TableFolder:
         return {"columns": types, **width, "rows": table.num_rows, "class": kind, _TABLE: sha256}
 
     def _keep(self, value: Any, kind: str, make: Callable[[Any, str], Any]) -> tuple[Any, str]:
-        table = make(value, kind)
+        need("pyarrow", extra="engines", why="Tables in memory")
+        try:
+            table = make(value, kind)
+        except Exception as exc:  # of Arrow, pandas or polars, for a type that it has no form for
+            raise _not_kept(exc) from exc
         if not table.num_columns:
-            raise InvalidArguments(
-                "the table has no columns.", hint="Give it one: frame.reset_index() has its index as a column."
-            )
+            way = "frame.reset_index() has its index as one." if table.num_rows else "Save it when it has some."
+            raise InvalidArguments("the table has no columns.", hint=way)
         if table.nbytes > self._limit:
             raise LimitExceeded(
                 f"the table has {table.nbytes:,} bytes, and a table in memory may have {self._limit:,}.",
@@ -157,7 +157,7 @@ class TableFolder:
         values = self._memory().table(is_pandas=True)["value"]
         return frozenset(_hashes(json.loads(text) for text in values if f'"{_TABLE}"' in text))
 
-    def _write(self, table: Any, differs: Callable[[Any], str | None]) -> str:
+    def _write(self, table: Any, differs: Callable[[Any], NotExact | None]) -> str:
         parquet = need("pyarrow.parquet", extra="engines", why="Tables in memory")
         with _draft_in(self._folder) as draft:
             # What is said to be kept can be read again, and is what it was.
@@ -167,7 +167,7 @@ class TableFolder:
             except OSError:
                 raise
             except Exception as exc:  # of Arrow, pandas or polars: it cannot be written, or not be read again
-                raise _not_kept(" ".join(str(exc).split())[:300]) from exc
+                raise _not_kept(exc) from exc
             if why is not None:
                 raise _not_kept(why)
             sha256 = _sha256_of(draft)
@@ -309,41 +309,37 @@ def _read(file: Path) -> Any:
 
 
 def _to_arrow(value: Any, kind: str) -> Any:
-    need("pyarrow", extra="engines", why="Tables in memory")
     if kind == "pyarrow.Table":
         return value
-    try:
-        if kind.startswith("polars"):
-            return (value.collect() if kind.endswith("LazyFrame") else value).to_arrow()
-        return usual_table(_as_frame(value))
-    except Exception as exc:  # of Arrow, pandas or polars, for a type that it has no form for
-        raise _not_kept(" ".join(str(part) for part in exc.args)[:300]) from exc
+    if kind.startswith("polars"):
+        return (value.collect() if kind.endswith("LazyFrame") else value).to_arrow()
+    return usual_table(_as_frame(value))
 
 
 def _as_frame(value: Any) -> Any:
-    """Return a table of pandas with its rows: a series is a frame of one column."""
-    return value.to_frame("value" if value.name is None else value.name) if hasattr(value, "to_frame") else value
+    """Return a table of pandas with its rows: a series is a frame of one column, with the name that it has."""
+    if not hasattr(value, "to_frame"):
+        return value
+    kind = None if isinstance(value.name, str) else object
+    return value.to_frame().set_axis(pd.Index([value.name], dtype=kind, tupleize_cols=False), axis="columns")
 
 
-def _to_exact(value: Any, kind: str) -> Any:
-    try:
-        frame = _as_frame(value)
-        if hasattr(value, "to_frame"):
-            frame = frame.set_axis([value.name], axis="columns")
-        return exact_table(frame)
-    except Exception as exc:  # of Arrow or pandas
-        raise _not_kept(" ".join(str(exc).split())[:300]) from exc
+class TableNotKept(InvalidArguments):
+    """A table would come back as another one."""
 
 
-class _NotKept(InvalidArguments):
-    pass
-
-
-def _not_kept(why: str) -> _NotKept:
-    return _NotKept(
-        f"the table cannot be kept as it is: {why}.",
-        hint="Give each column one type and its own name: frame.astype({'name': str}).",
+def _not_kept(why: Exception) -> TableNotKept:
+    way = why.args[1] if isinstance(why, NotExact) else ""
+    return TableNotKept(
+        f"the table cannot be kept as it is: {_reason(why)}.", hint=way or "Write it to a file and save its name."
     )
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, RecursionError):
+        return "it nests too deep"
+    parts = exc.args[:1] if isinstance(exc, NotExact) else exc.args
+    return " ".join(" ".join(map(str, parts)).split())[:300]
 
 
 def _from_arrow(table: Any, kind: str) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import fractions
 import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +91,10 @@ def test_frames_are_written_and_read_and_other_objects_refused_by_name(tmp_path:
     assert memory.need("k").value["rows"] == 2
     with pytest.raises(InvalidArguments, match="cannot be kept: memory has no form for the type object"):
         memory.write("k", object())
+    for odd in (np.ma.array([1, 2], mask=[0, 1]), np.ma.array([1.5], mask=[1]), np.ma.masked, np.longdouble(1) / 3):
+        for value in (odd, [odd], {1: odd}):
+            with pytest.raises(InvalidArguments, match=r"has no form for (the type Masked|NumPy's float)"):
+                memory.write("k", value)
     endless: list[object] = []
     endless.append(endless)
     with pytest.raises(InvalidArguments, match="nests too deep"):
@@ -172,6 +178,19 @@ def _objects(*values: object) -> pd.DataFrame:
     return pd.DataFrame({"a": pd.Series(values, dtype=object)})
 
 
+class _Derived(pd.DataFrame):
+    @property
+    def _constructor(self) -> type[pd.DataFrame]:
+        return _Derived
+
+
+def _labelled(labels: pd.Index) -> pd.DataFrame:
+    return pd.DataFrame([[1, 2]], columns=labels)
+
+
+_TREE = pd.MultiIndex.from_arrays(
+    [pd.Categorical(["b", "a"], categories=["b", "a", "c"], ordered=True), pd.date_range("2024", periods=2)]
+)
 _ODD = {
     "list of Arrow": (_of_arrow([[1, 2], None], pa.list_(pa.int64())), True),
     "struct of Arrow": (_of_arrow([{"x": 1}, None], pa.struct([("x", pa.int64())])), True),
@@ -214,6 +233,31 @@ _ODD = {
     "seconds": (pd.DataFrame({"a": np.array(["2024-01-01", "NaT"], dtype="datetime64[s]")}), True),
     "a function": (_objects(len), False),
     "two columns of a name": (pd.DataFrame([[1, "x"]], columns=["a", "a"]), True),
+    "labels of ordered categories": (
+        _labelled(pd.CategoricalIndex(["b", "a"], categories=["b", "a", "c"], ordered=True)),
+        True,
+    ),
+    "labels of objects": (_labelled(pd.Index(["a", "b"], dtype=object)), True),
+    "labels of texts and gaps": (_labelled(pd.Index(["a", "b"], dtype="string")), True),
+    "labels half of which is missing": (_labelled(pd.Index(["a", pd.NA], dtype="string")), True),
+    "labels of days": (_labelled(pd.date_range("2024", periods=2, tz="Europe/Zurich")), True),
+    "labels of nanoseconds": (_labelled(pd.DatetimeIndex([1, 2])), True),
+    "labels with a surrogate": (_labelled(pd.Index(["a", "\ud800"], dtype=object)), True),
+    "labels of fractions": (_labelled(pd.Index([fractions.Fraction(1, 3), 1], dtype=object)), False),
+    "numbered labels": (pd.DataFrame([[1, [1, None]]], columns=range(2)), True),
+    "tree of one level": (_labelled(pd.MultiIndex.from_tuples([("a",), ("b",)])), True),
+    "tree of categories and days": (_labelled(_TREE), True),
+    "tree of rows": (pd.DataFrame({"a": [1, 2]}, index=_TREE), True),
+    "tree with more in it than is there": (
+        pd.DataFrame({"a": [1, 2]}, index=pd.MultiIndex.from_product([["b", "a"], [1, None]], names=["k", 1])[:2]),
+        True,
+    ),
+    "categories of objects": (pd.DataFrame({"a": pd.Categorical(["b"], pd.Index(["b", "a"], dtype=object))}), True),
+    "texts without Arrow": (pd.DataFrame({"a": pd.array(["a", None], dtype=pd.StringDtype("python"))}), False),
+    "sparse beside sevens": (pd.DataFrame({"a": pd.arrays.SparseArray([7, 1], fill_value=7)}), False),
+    "longest floats": (pd.DataFrame({"a": np.array([1], dtype=np.clongdouble)}), False),
+    "no two labels alike": (_objects(1).set_flags(allows_duplicate_labels=False), True),
+    "of a class of its own": (_Derived({"a": [1]}), False),
 }
 
 
@@ -227,27 +271,74 @@ def test_a_table_comes_back_as_it_was_or_is_refused_when_it_is_saved(tmp_path: P
         assert not [*tmp_path.glob("*")]
         return
     if isinstance(table, pd.DataFrame):
-        table.attrs["unit"] = "mg"
+        table.attrs = {"unit": ("mg", 1), 1: dt.date(2024, 1, 1), None: [b"x", float("nan")]}
     note = tables.pack(table, "x")
     back = tables.unpack(note)
     assert difference(table, back) is None
     if isinstance(table, pd.DataFrame):
-        assert back.attrs == table.attrs
+        assert repr(back.attrs) == repr(table.attrs)
+        pd.testing.assert_frame_equal(back, table, check_column_type="exact", check_flags=True)
+        assert repr(back.columns) == repr(table.columns)
         size, _, names = in_words(note).partition(": ")
         assert size == f"table, {len(table):,} \N{MULTIPLICATION SIGN} {table.shape[1]:,}"
-        assert names == ", ".join(map(str, table.columns)) or table.columns.nlevels > 1
+        assert names == ", ".join(map(_shown, table.columns)) or table.columns.nlevels > 1
         assert getattr(back.index, "freq", None) == getattr(table.index, "freq", None)
         assert list(map(_plain, back.iloc[:, 0])) == list(map(_plain, table.iloc[:, 0]))
         assert not any(kind.categories.name for kind in back.dtypes if isinstance(kind, pd.CategoricalDtype))
 
 
+@pytest.mark.parametrize("name", [None, "x", 1, ("a", 1), True, dt.date(2024, 1, 1)], ids=repr)
+def test_a_series_comes_back_with_its_name_and_what_belongs_to_it(tmp_path: Path, name: object) -> None:
+    series = pd.Series([1, None], name=name, dtype="Int8").set_flags(allows_duplicate_labels=False)
+    series.attrs = {"at": (1, dt.date(2024, 1, 1))}
+    back = TableFolder(tmp_path).unpack(TableFolder(tmp_path).pack(series, "x"))
+    pd.testing.assert_series_equal(back, series, check_flags=True)
+    assert (type(back.name), back.attrs) == (type(name), series.attrs)
+
+
+class _Shown(pd.DataFrame):
+    """What pandas makes of it is a plain frame."""
+
+
+def test_a_refusal_names_the_part_and_what_to_do_with_it(tmp_path: Path) -> None:
+    plain = pd.DataFrame({"x": [1]})
+    about = plain.copy()
+    about.attrs = {"f": len}
+    for frame, why in (
+        (_ODD["a function"][0], r"in the column 'a', .*frame\.astype\({'a': str}\)"),
+        (_ODD["texts without Arrow"][0], r"the type of the column 'a' .*storage='python'.*frame\.drop\(columns='a'\)"),
+        (_ODD["sparse beside sevens"][0], r"the type of the column 'a' .*Sparse\[int64, 7\]"),
+        (_ODD["labels of fractions"][0], r"in its column labels, .*Fraction.*frame\.columns ="),
+        (_ODD["of a class of its own"][0], r"its class .*_Derived.*pandas\.DataFrame\(frame\)"),
+        (about, r"in its attrs, .*frame\.attrs = {}"),
+        (plain.set_index(pd.Index([len])), r"in its index, .*frame\.reset_index\(\)"),
+        (pd.DataFrame(), "has no columns.*Save it when it has some"),
+    ):
+        with pytest.raises(InvalidArguments, match=why):
+            TableFolder(tmp_path).pack(frame, "x")
+    about.attrs = {"day": dt.date(2024, 1, 1)}
+    with warnings.catch_warnings(action="error"):  # nothing is said to be lost that is kept
+        TableFolder(tmp_path).pack(about, "x")
+    for way in (
+        _ODD["a function"][0].astype({"a": str}),
+        pd.DataFrame(_ODD["of a class of its own"][0]),
+        _Shown(plain),
+    ):
+        back = TableFolder(tmp_path).unpack(TableFolder(tmp_path).pack(way, "x"))
+        pd.testing.assert_frame_equal(back, pd.DataFrame(way))
+
+
 @pytest.mark.parametrize("step", [pd.offsets.CustomBusinessDay(holidays=["2024-01-02"]), pd.DateOffset(days=2)])
 def test_a_step_without_a_name_is_refused_with_the_way_to_drop_it(tmp_path: Path, step: object) -> None:
     frame = pd.DataFrame({"a": [1, 2]}, index=pd.date_range("2024-01-01", periods=2, freq=step))
-    with pytest.raises(InvalidArguments, match=r"has the step <.*index\.freq = None drops it"):
+    with pytest.raises(InvalidArguments, match=r"the step of its index .* as <.*index\.freq = None drops"):
         TableFolder(tmp_path).pack(frame, "x")
     frame.index.freq = None
     assert difference(frame, TableFolder(tmp_path).unpack(TableFolder(tmp_path).pack(frame, "x"))) is None
+
+
+def _shown(label: object) -> str:
+    return str(label).encode(errors="backslashreplace").decode()
 
 
 def _plain(value: object) -> str:

@@ -7,20 +7,33 @@ still is another one then is kept by `exact_table`: what Arrow has no form for i
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import importlib
 import io
 import json
+import textwrap
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from nbtools.ground.lazy import pa, pd
+from nbtools.errors import InvalidArguments
+from nbtools.ground.lazy import np, pa, pd
 from nbtools.memory.exact.values import from_json, to_json
 
 # Of a table with more rows the first and the last of so many are compared; of the others all.
 _COMPARED = 200_000
-_OBJECTS = frozenset({"object"})
-
-
 _EXACT, _STEP = b"nbtools", b"nbtools step"
+_INDEX_WAY = "frame.reset_index() makes columns of it."
+_ATTRS_WAY = "frame.attrs = {} drops them."
+_LABELS_WAY = "Give the columns names of plain text: frame.columns = ['a', 'b']."
+
+
+class NotExact(TypeError):
+    """A part of a table that would come back as another: why, and what to do, are its arguments."""
+
+
+def _column_way(label: Any) -> str:
+    return f"frame.astype({{{label!r}: str}}) makes text of it; frame.drop(columns={label!r}) leaves it out."
 
 
 def exact_table(frame: Any) -> Any:
@@ -28,37 +41,71 @@ def exact_table(frame: Any) -> Any:
 
     Raises
     ------
-    TypeError
+    NotExact
         A value is of a type that there is no form for.
     """
-    index = frame.index
-    span = [index.start, index.stop, index.step] if isinstance(index, pd.RangeIndex) else None
-    levels = [] if span else [index.get_level_values(at) for at in range(index.nlevels)]
-    names = [*(f"index {at}" for at in range(len(levels))), *map(str, frame.columns)]
-    arrays, notes = [], []
-    for name, values in zip(names, (*levels, *(frame.iloc[:, at] for at in range(frame.shape[1]))), strict=True):
-        try:
-            array, note = _exact_column(pd.Series(values.array, name="c", dtype=values.dtype))
-        except TypeError as exc:
-            raise TypeError(f"in the column {name!r}, {exc}") from exc
-        arrays.append(array)
-        notes.append(note)
+    levels, rows = _named("its index", _INDEX_WAY, _exact_index, frame.index)
+    pairs = [
+        _named(f"the column {label!r}", _column_way(label), _exact_column, column) for label, column in frame.items()
+    ]
     texts = {
-        "columns": notes,
-        "labels": to_json(list(frame.columns)),
-        "names": to_json(list(frame.columns.names)),
-        "of": str(frame.columns.dtype),
-        "range": span,
-        "index": to_json(list(index.names)),
-        "attrs": to_json(dict(frame.attrs)),
+        "columns": [note for _, note in pairs],
+        "rows": rows,
+        "labels": _named("its column labels", _LABELS_WAY, _packed, frame.columns),
+        "unique": not frame.flags.allows_duplicate_labels,
+        "attrs": _named("its attrs", _ATTRS_WAY, to_json, frame.attrs),
     }
-    notes_of = {_EXACT: json.dumps(texts).encode()}
-    return _with_step(pa.Table.from_arrays(arrays, names=names).replace_schema_metadata(notes_of), index)
+    names = [f"index {at}" for at in range(len(levels))]
+    names += [str(label).encode(errors="backslashreplace").decode() for label in frame.columns]
+    table = pa.Table.from_arrays([*levels, *(array for array, _ in pairs)], names=names)
+    return table.replace_schema_metadata({_EXACT: json.dumps(texts).encode()})
+
+
+def _named(part: str, way: str, make: Callable[[Any], Any], value: Any) -> Any:
+    """Return what a function makes of a part of a table; what it has no form for is told with the name of the part."""
+    try:
+        return make(value)
+    except TypeError as exc:
+        raise NotExact(f"in {part}, {exc}", way) from exc
+
+
+def _exact_index(index: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return Arrow arrays of an index, and what makes the index of them: type, names, step and levels."""
+    form = {"names": to_json(list(index.names)), "step": _step_of(index)}
+    if isinstance(index, pd.RangeIndex):
+        return [], form | {"range": [index.start, index.stop, index.step]}
+    if isinstance(index, pd.MultiIndex):
+        return [pa.array(each) for each in index.codes], form | {"levels": [_packed(each) for each in index.levels]}
+    array, note = _exact_column(index)
+    return [array], form | {"of": note}
+
+
+def _packed(index: Any) -> dict[str, Any]:
+    """Return JSON of an index and its labels."""
+    arrays, form = _exact_index(index)
+    table = pa.table(arrays, names=list(map(str, range(len(arrays)))))
+    return form | {"arrays": base64.b64encode(_parquet(table)).decode()}
+
+
+def _restored_index(form: Any, arrays: Any = None) -> Any:
+    if arrays is None:
+        arrays = _table(base64.b64decode(form["arrays"])).columns
+    names = from_json(form["names"])
+    if "range" in form:
+        return pd.RangeIndex(*form["range"], name=names[0])
+    if "levels" in form:
+        levels = list(map(_restored_index, form["levels"]))
+        return pd.MultiIndex(levels, list(map(np.asarray, arrays)), names=names)
+    column = pd.Series(_restored_column(arrays[0], form["of"]))
+    index = pd.Index(column.array, dtype=column.dtype, name=names[0], tupleize_cols=False)
+    return _with_step(index, form["step"]) if form["step"] else index
 
 
 def usual_table(frame: Any) -> Any:
     """Return an Arrow table of a pandas frame as Arrow makes it, with the step of its index."""
-    return _with_step(pa.Table.from_pandas(frame), frame.index)
+    json.dumps(frame.attrs)  # Arrow only warns of those that it drops
+    table, step = pa.Table.from_pandas(frame), _step_of(frame.index)
+    return table if step is None else table.replace_schema_metadata({**table.schema.metadata, _STEP: step.encode()})
 
 
 def columns_of(table: Any, width: int) -> list[tuple[str, str]]:
@@ -68,51 +115,43 @@ def columns_of(table: Any, width: int) -> list[tuple[str, str]]:
     return [(field.name, str(field.type)) for field in own]
 
 
-def _with_step(table: Any, index: Any) -> Any:
-    from pandas.tseries.frequencies import to_offset
-
-    step, again = _step_of(index), None
-    if step is None:
-        return table
-    with contextlib.suppress(ValueError):
-        again = to_offset(step)
-    if again != index.freq:
-        raise ValueError(f"its index has the step {index.freq}, which no text names; table.index.freq = None drops it")
-    return table.replace_schema_metadata({**table.schema.metadata, _STEP: step.encode()})
-
-
 def _step_of(index: Any) -> str | None:
     """Return the step of an index of moments, which pandas' own note in Arrow leaves out; `None` for none."""
     return getattr(index, "freqstr", None) if getattr(index.dtype, "kind", "") in "mM" else None
 
 
+def _with_step(index: Any, step: str) -> Any:
+    """Return an index with a step, or without it where its text names no step."""
+    with contextlib.suppress(ValueError):
+        index.freq = step
+    return index
+
+
 def _exact_column(column: Any) -> tuple[Any, Any]:
     """Return an Arrow array of a column, and what makes the column of it: pandas' own note, or the type."""
+    column = pd.Series(column.array, name="c", dtype=column.dtype)
     if hasattr(column.dtype, "pyarrow_dtype"):
         return pa.chunked_array([pa.array(column)]), {"arrow": True}
-    try:
-        table = _through_parquet(pa.Table.from_pandas(column.to_frame(), preserve_index=False))
+    # There may be no such type in Arrow, and by Parquet some types become others.
+    with contextlib.suppress(pa.ArrowException, TypeError, ValueError, KeyError, OverflowError):
+        table = _table(_parquet(pa.Table.from_pandas(column.to_frame(), preserve_index=False)))
         if _frame_difference(column.to_frame(), restore_frame(table)) is None:
             return table.column(0), table.schema.metadata[b"pandas"].decode()
-    except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError):  # there is no such type in Arrow
-        pass
-    categories = getattr(column.dtype, "categories", None)
-    note = {"dtype": str(column.dtype)}
-    if categories is not None:
-        # What the values are is told by the categories' own.
-        labels, inner = _exact_column(categories.to_series(name="c", index=range(len(categories))))
-        note |= {"labels": to_json(labels.to_pylist()), "of": inner, "ordered": column.dtype.ordered}
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        note = {"categories": _packed(column.dtype.categories), "ordered": column.dtype.ordered}
         return pa.array(column.cat.codes), note
-    return pa.array([json.dumps(to_json(value)) for value in column.tolist()], pa.string()), note
+    texts = [json.dumps(to_json(value)) for value in column.tolist()]
+    return pa.array(texts, pa.string()), {"dtype": str(column.dtype)}
 
 
-def _through_parquet(table: Any) -> Any:
-    """Return a table as it is read again, by which some types become others."""
-    import pyarrow.parquet as pq
-
+def _parquet(table: Any) -> bytes:
     file = io.BytesIO()
-    pq.write_table(table, file)
-    return pq.read_table(io.BytesIO(file.getvalue()))
+    importlib.import_module("pyarrow.parquet").write_table(table, file)
+    return file.getvalue()
+
+
+def _table(parquet: bytes) -> Any:
+    return importlib.import_module("pyarrow.parquet").read_table(io.BytesIO(parquet))
 
 
 def _restored_column(array: Any, note: Any) -> Any:
@@ -120,33 +159,24 @@ def _restored_column(array: Any, note: Any) -> Any:
         return restore_frame(pa.table({"c": array}).replace_schema_metadata({b"pandas": note.encode()})).iloc[:, 0]
     if "arrow" in note:
         return pd.Series(pd.arrays.ArrowExtensionArray(array))
-    if "of" in note:
-        labels = _restored_column(pa.array(from_json(note["labels"])), note["of"]).array  # without its name
-        dtype = pd.CategoricalDtype(labels, note["ordered"])
+    if "ordered" in note:
+        dtype = pd.CategoricalDtype(_restored_index(note["categories"]), note["ordered"])
         return pd.Categorical.from_codes(array.to_pylist(), dtype=dtype)
     values = pd.Series([from_json(json.loads(text)) for text in array.to_pylist()], dtype=object)
-    return values if note["dtype"] == "object" else pd.Series(pd.array(values, dtype=note["dtype"]))
+    with contextlib.suppress(TypeError):  # of a type whose text pandas does not read, such as one of sparse values
+        return pd.Series(values.array, dtype=note["dtype"])
+    return values
 
 
 def _restored_frame(table: Any, texts: Any) -> Any:
-    parts = [_restored_column(*pair) for pair in zip(table.columns, texts["columns"], strict=True)]
-    labels, names, index = (from_json(texts[name]) for name in ("labels", "names", "index"))
-    levels = parts[: len(parts) - len(labels)]
-    frame = pd.DataFrame(dict(enumerate(parts[len(levels) :])), index=range(table.num_rows))
-    is_tree = len(names) > 1
-    columns = (
-        pd.MultiIndex.from_tuples(labels, names=names)
-        if is_tree
-        else pd.Index(labels, dtype=texts["of"], name=names[0], tupleize_cols=False)
-    )
-    frame.columns = columns
-    if texts["range"]:
-        frame.index = pd.RangeIndex(*texts["range"], name=index[0])
-    elif len(levels) == 1:
-        frame.index = pd.Index(levels[0]).rename(index[0])
-    else:
-        frame.index = pd.MultiIndex.from_arrays(levels, names=index)
-    frame.attrs = from_json(texts.get("attrs", {}))  # which tables of before have not
+    if "rows" not in texts:
+        raise InvalidArguments("the table is kept in a form of before.", hint="Save it again; its file is Parquet.")
+    at = table.num_columns - len(texts["columns"])
+    parts = map(_restored_column, table.columns[at:], texts["columns"])
+    frame = pd.DataFrame(dict(enumerate(parts)), index=range(table.num_rows))
+    frame.index, frame.columns = _restored_index(texts["rows"], table.columns[:at]), _restored_index(texts["labels"])
+    frame.attrs = from_json(texts["attrs"])
+    frame.flags.allows_duplicate_labels = not texts["unique"]
     return frame
 
 
@@ -154,7 +184,7 @@ def restore_frame(table: Any) -> Any:
     """Return the pandas frame that a table was made of."""
     frame = _restored(table)
     if step := (table.schema.metadata or {}).get(_STEP):
-        frame.index.freq = step.decode()
+        _with_step(frame.index, step.decode())
     return frame
 
 
@@ -171,10 +201,10 @@ def _restored(table: Any) -> Any:
     for field, column in zip(table.schema, table.columns, strict=True):
         note = by_name.get(field.name)
         dtype = "" if note is None else str(note["numpy_type"])
-        if note is None or not (dtype.endswith("[pyarrow]") or (dtype in _OBJECTS and not _is_text(field.type))):
+        if note is None or not (dtype.endswith("[pyarrow]") or (dtype == "object" and not _is_text(field.type))):
             continue
-        values = column.to_pylist() if dtype in _OBJECTS else pd.arrays.ArrowExtensionArray(column)
-        exact[field.name] = pd.Series(values, dtype=object if dtype in _OBJECTS else None)
+        values = column.to_pylist() if dtype == "object" else pd.arrays.ArrowExtensionArray(column)
+        exact[field.name] = pd.Series(values, dtype=object if dtype == "object" else None)
         note |= {"numpy_type": "object", "pandas_type": "empty", "metadata": None}
     indexed = {name for name in notes["index_columns"] if isinstance(name, str)}
     if not exact or indexed & exact.keys():
@@ -192,17 +222,19 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind))
 
 
-def difference(table: Any, other: Any) -> str | None:
-    """Return in what two tables of one class differ, in words; `None` where they are equal."""
+def difference(table: Any, other: Any) -> NotExact | None:
+    """Return in what two tables of one class differ, and what to do; `None` where they are equal."""
     package = type(table).__module__.partition(".")[0]
     if package == "polars":
         table = table.collect() if hasattr(table, "collect") else table
-        odd = [name for name, kind in table.schema.items() if other.schema.get(name) != kind]
-        if odd:
-            return f"the column {odd[0]!r} of {table.schema[odd[0]]} would come back as {other.schema.get(odd[0])}"
-        return None if table.equals(other) else "values would come back as others"
+        for name, kind in table.schema.items():
+            if other.schema.get(name) != kind or not table[name].equals(other[name]):
+                why = f"the column {name!r} of {kind} would come back as {other.schema.get(name)}"
+                return NotExact(why, f"frame.drop({name!r}) leaves it out.")
+        return None
     if package == "pyarrow":
-        return None if table.schema.equals(other.schema) and _same_rows(table, other) else "it would come back changed"
+        is_same = table.schema.equals(other.schema, check_metadata=True) and _same_rows(table, other)
+        return None if is_same else NotExact("it would come back changed", "")
     return _frame_difference(table, other)
 
 
@@ -211,24 +243,60 @@ def _same_rows(table: Any, other: Any) -> bool:
     return bool(table.equals(other)) or all(map(_is_same, table.to_pylist(), other.to_pylist()))
 
 
-def _frame_difference(frame: Any, other: Any) -> str | None:
-    if hasattr(frame, "to_frame"):
-        if frame.name is not other.name and frame.name != other.name:
-            return f"its name {frame.name!r} would come back as {other.name!r}"
-        frame, other = frame.to_frame("value"), other.to_frame("value")
-    if not _is_same(list(frame.columns), list(other.columns)) or frame.columns.names != other.columns.names:
-        return f"its columns {list(frame.columns)[:5]} would come back as {list(other.columns)[:5]}"
-    index, back = frame.index, other.index
-    is_index = len(index) == len(back) and index.dtype == back.dtype and index.names == back.names
-    if not is_index or _step_of(index) != _step_of(back) or not _same_values(index, back):
-        return "its index would come back changed"
-    for at, label in enumerate(frame.columns):
-        column, back = frame.iloc[:, at], other.iloc[:, at]
-        if column.dtype != back.dtype:
-            return f"the column {label!r} of {column.dtype} would come back as {back.dtype}"
+def _frame_difference(frame: Any, other: Any) -> NotExact | None:
+    for (part, value, way), (_, back, _) in zip(_facts(frame), _facts(other), strict=False):
+        if not _is_same_fact(value, back):
+            was, becomes = (textwrap.shorten(repr(each), 120) for each in (value, back))
+            return NotExact(f"{part} would come back as {becomes} and not as {was}", way)
+    for (label, column), (_, back) in zip(_columns(frame), _columns(other), strict=True):
         if not _same_values(column, back):
-            return f"the column {label!r} would come back with other values or types"
+            return NotExact(f"the column {label!r} would come back with other values or types", _column_way(label))
     return None
+
+
+def _columns(frame: Any) -> Any:
+    return frame.items() if frame.ndim > 1 else [(frame.name, frame)]
+
+
+def _facts(frame: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yield all that belongs to a table beside its cells: which part, what it is, and what to do without it."""
+    # Of a class that names no other, pandas itself makes plain tables with each step.
+    yield "its class", frame._constructor, "pandas.DataFrame(frame) is plain."  # noqa: SLF001 - for derived classes
+    yield "its attrs", dict(frame.attrs), _ATTRS_WAY
+    yield "its flags", frame.flags, "frame.set_flags(allows_duplicate_labels=True) drops them."
+    if frame.ndim > 1:
+        yield from _facts_of_index(frame.columns, "its column labels", _LABELS_WAY)
+    else:
+        yield "its name", [frame.name], "Give it a name of plain text: series.rename('a')."
+    yield from _facts_of_index(frame.index, "its index", _INDEX_WAY)
+    for label, column in _columns(frame):
+        yield from _facts_of_type(column.dtype, f"the column {label!r}", _column_way(label))
+
+
+def _facts_of_index(index: Any, part: str, way: str) -> Iterator[tuple[str, Any, str]]:
+    # A range of numbers may come back as the numbers, which pandas holds to be equal.
+    yield f"the class of {part}", type(index).__name__.replace("Range", ""), way
+    yield f"the names of {part}", list(index.names), way
+    yield f"the step of {part}", getattr(index, "freq", None), "index.freq = None drops it."
+    if isinstance(index, pd.MultiIndex):
+        for level, codes in zip(index.levels, index.codes, strict=True):
+            yield from _facts_of_index(level, f"a level of {part}", way)
+            yield part, pd.Index(codes), way
+    else:
+        yield from _facts_of_type(index.dtype, part, way)
+        yield part, index, way
+
+
+def _facts_of_type(dtype: Any, part: str, way: str) -> Iterator[tuple[str, Any, str]]:
+    yield f"the type of {part}", dtype, way
+    if isinstance(dtype, pd.CategoricalDtype):
+        yield from _facts_of_index(dtype.categories, f"the categories of {part}", way)
+
+
+def _is_same_fact(value: Any, back: Any) -> bool:
+    if isinstance(value, pd.Index):
+        return len(value) == len(back) and _same_values(value, back)
+    return _is_same(value, back) if isinstance(value, list | dict) else bool(value == back)
 
 
 def _same_values(column: Any, other: Any) -> bool:

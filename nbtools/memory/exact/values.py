@@ -69,7 +69,10 @@ def to_json(value: Any) -> Any:
     if kind is dict:
         return {"dict": [[to_json(key), to_json(each)] for key, each in value.items()]}
     package = kind.__module__.partition(".")[0]
-    if package == "numpy" and hasattr(value, "dtype") and value.dtype.kind in "biufcUSO":
+    # A class that is derived from an array may hold more; no number of Python holds all of the longest floats.
+    if package == "numpy" and (kind is np.ndarray or isinstance(value, np.generic)):
+        if value.dtype.kind not in "biufcUSO" or value.dtype.char in "gG":
+            raise TypeError(f"memory has no form for NumPy's {value.dtype}")
         return {"numpy": [value.dtype.str, list(value.shape), to_json(value.tolist())]}
     name = f"{package}.{kind.__name__}"
     if name not in _FORMS:

@@ -25,7 +25,7 @@ from nbtools.ground.folder import draft_in
 from nbtools.ground.home import make_private
 from nbtools.ground.lazy import class_among, need, pd
 from nbtools.ground.trimming import trim
-from nbtools.memory.exact.frames import NotExact, columns_of, difference, exact_table, restore_frame, usual_table
+from nbtools.memory.exact.frames import columns_of, difference, exact_table, restore_frame, usual_table
 from nbtools.memory.exact.values import from_json, to_json
 from nbtools.memory.repository import Query
 from nbtools.texts.values import text_of
@@ -114,7 +114,7 @@ class TableFolder:
         self._trim()
         try:
             table, sha256 = self._keep(value, kind, _to_arrow)
-        except TableNotKept:
+        except InvalidArguments:
             if not kind.startswith("pandas"):
                 raise
             table, sha256 = self._keep(value, kind, lambda value, _: exact_table(_as_frame(value)))
@@ -134,7 +134,8 @@ class TableFolder:
         except Exception as exc:  # of Arrow, pandas or polars, for a type that it has no form for
             raise _not_kept(exc) from exc
         if not table.num_columns:
-            way = "frame.reset_index() has its index as one." if table.num_rows else "Save it when it has some."
+            has_rows = getattr(value, "shape", [0])[0] > 0
+            way = "frame.reset_index() has its index as one." if has_rows else "Save it when it has some."
             raise InvalidArguments("the table has no columns.", hint=way)
         if table.nbytes > self._limit:
             raise LimitExceeded(
@@ -157,7 +158,7 @@ class TableFolder:
         values = self._memory().table(is_pandas=True)["value"]
         return frozenset(_hashes(json.loads(text) for text in values if f'"{_TABLE}"' in text))
 
-    def _write(self, table: Any, differs: Callable[[Any], NotExact | None]) -> str:
+    def _write(self, table: Any, differs: Callable[[Any], InvalidArguments | None]) -> str:
         parquet = need("pyarrow.parquet", extra="engines", why="Tables in memory")
         with _draft_in(self._folder) as draft:
             # What is said to be kept can be read again, and is what it was.
@@ -324,22 +325,15 @@ def _as_frame(value: Any) -> Any:
     return value.to_frame().set_axis(pd.Index([value.name], dtype=kind, tupleize_cols=False), axis="columns")
 
 
-class TableNotKept(InvalidArguments):
-    """A table would come back as another one."""
-
-
-def _not_kept(why: Exception) -> TableNotKept:
-    way = why.args[1] if isinstance(why, NotExact) else ""
-    return TableNotKept(
-        f"the table cannot be kept as it is: {_reason(why)}.", hint=way or "Write it to a file and save its name."
-    )
+def _not_kept(why: Exception) -> InvalidArguments:
+    hint = getattr(why, "hint", None) or "Write it to a file and save its name."
+    return InvalidArguments(f"the table cannot be kept as it is: {_reason(why)}.", hint=hint)
 
 
 def _reason(exc: Exception) -> str:
-    if isinstance(exc, RecursionError):
-        return "it nests too deep"
-    parts = exc.args[:1] if isinstance(exc, NotExact) else exc.args
-    return " ".join(" ".join(map(str, parts)).split())[:300]
+    return (
+        "it nests too deep" if isinstance(exc, RecursionError) else " ".join(" ".join(map(str, exc.args)).split())[:300]
+    )
 
 
 def _from_arrow(table: Any, kind: str) -> Any:

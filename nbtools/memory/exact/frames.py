@@ -28,10 +28,6 @@ _ATTRS_WAY = "frame.attrs = {} drops them."
 _LABELS_WAY = "Give the columns names of plain text: frame.columns = ['a', 'b']."
 
 
-class NotExact(TypeError):
-    """A part of a table that would come back as another: why, and what to do, are its arguments."""
-
-
 def _column_way(label: Any) -> str:
     return f"frame.astype({{{label!r}: str}}) makes text of it; frame.drop(columns={label!r}) leaves it out."
 
@@ -41,7 +37,7 @@ def exact_table(frame: Any) -> Any:
 
     Raises
     ------
-    NotExact
+    InvalidArguments
         A value is of a type that there is no form for.
     """
     levels, rows = _named("its index", _INDEX_WAY, _exact_index, frame.index)
@@ -66,7 +62,7 @@ def _named(part: str, way: str, make: Callable[[Any], Any], value: Any) -> Any:
     try:
         return make(value)
     except TypeError as exc:
-        raise NotExact(f"in {part}, {exc}", way) from exc
+        raise InvalidArguments(f"in {part}, {exc}", hint=way) from exc
 
 
 def _exact_index(index: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -222,7 +218,7 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind))
 
 
-def difference(table: Any, other: Any) -> NotExact | None:
+def difference(table: Any, other: Any) -> InvalidArguments | None:
     """Return in what two tables of one class differ, and what to do; `None` where they are equal."""
     package = type(table).__module__.partition(".")[0]
     if package == "polars":
@@ -230,11 +226,11 @@ def difference(table: Any, other: Any) -> NotExact | None:
         for name, kind in table.schema.items():
             if other.schema.get(name) != kind or not table[name].equals(other[name]):
                 why = f"the column {name!r} of {kind} would come back as {other.schema.get(name)}"
-                return NotExact(why, f"frame.drop({name!r}) leaves it out.")
+                return InvalidArguments(why, hint=f"frame.drop({name!r}) leaves it out.")
         return None
     if package == "pyarrow":
         is_same = table.schema.equals(other.schema, check_metadata=True) and _same_rows(table, other)
-        return None if is_same else NotExact("it would come back changed", "")
+        return None if is_same else InvalidArguments("it would come back changed")
     return _frame_difference(table, other)
 
 
@@ -243,14 +239,16 @@ def _same_rows(table: Any, other: Any) -> bool:
     return bool(table.equals(other)) or all(map(_is_same, table.to_pylist(), other.to_pylist()))
 
 
-def _frame_difference(frame: Any, other: Any) -> NotExact | None:
+def _frame_difference(frame: Any, other: Any) -> InvalidArguments | None:
     for (part, value, way), (_, back, _) in zip(_facts(frame), _facts(other), strict=False):
         if not _is_same_fact(value, back):
             was, becomes = (textwrap.shorten(repr(each), 120) for each in (value, back))
-            return NotExact(f"{part} would come back as {becomes} and not as {was}", way)
+            return InvalidArguments(f"{part} would come back as {becomes} and not as {was}", hint=way)
     for (label, column), (_, back) in zip(_columns(frame), _columns(other), strict=True):
         if not _same_values(column, back):
-            return NotExact(f"the column {label!r} would come back with other values or types", _column_way(label))
+            return InvalidArguments(
+                f"the column {label!r} would come back with other values or types", hint=_column_way(label)
+            )
     return None
 
 

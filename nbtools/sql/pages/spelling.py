@@ -65,7 +65,7 @@ def spelled(
         ending = "sql" if language == "pandas" else "query"
         rest = "" if language == "pandas" else ".to_polars()"
         argument = "" if connection is None else f", connection={connection!r}"
-        why = f"# {language} has no plain words for this query: the engine makes the rows.\n"
+        why = f"# In {language} this query might give other values or types: the engine makes the rows.\n"
         return (
             f"{why}import nbtools\n\ndf = nbtools.workbench().{ending}({quoted(shape.to_text())}{argument}){rest}\ndf"
         )

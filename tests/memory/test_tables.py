@@ -252,6 +252,10 @@ _ODD = {
         pd.DataFrame({"a": [1, 2]}, index=pd.MultiIndex.from_product([["b", "a"], [1, None]], names=["k", 1])[:2]),
         True,
     ),
+    "tree that groups what is missing": (
+        pd.DataFrame({"g": [None, "a"], "h": ["x", "y"], "v": [1, 2]}).groupby(["g", "h"], dropna=False).sum(),
+        True,
+    ),
     "categories of objects": (pd.DataFrame({"a": pd.Categorical(["b"], pd.Index(["b", "a"], dtype=object))}), True),
     "texts without Arrow": (pd.DataFrame({"a": pd.array(["a", None], dtype=pd.StringDtype("python"))}), False),
     "sparse beside sevens": (pd.DataFrame({"a": pd.arrays.SparseArray([7, 1], fill_value=7)}), False),

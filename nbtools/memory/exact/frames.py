@@ -91,7 +91,9 @@ def _restored_index(form: Any, arrays: Any = None) -> Any:
         return pd.RangeIndex(*form["range"], name=names[0])
     if "levels" in form:
         levels = list(map(_restored_index, form["levels"]))
-        return pd.MultiIndex(levels, list(map(np.asarray, arrays)), names=names)
+        codes = list(map(np.asarray, arrays))
+        pd.MultiIndex(levels, codes)  # looks at them; it would change the code of a missing label to another
+        return pd.MultiIndex(levels, codes, names=names, verify_integrity=False)
     column = pd.Series(_restored_column(arrays[0], form["of"]))
     index = pd.Index(column.array, dtype=column.dtype, name=names[0], tupleize_cols=False)
     return _with_step(index, form["step"]) if form["step"] else index

@@ -331,9 +331,8 @@ def _not_kept(why: Exception) -> InvalidArguments:
 
 
 def _reason(exc: Exception) -> str:
-    return (
-        "it nests too deep" if isinstance(exc, RecursionError) else " ".join(" ".join(map(str, exc.args)).split())[:300]
-    )
+    text = " ".join(" ".join(map(str, exc.args)).split())[:300]
+    return "it nests too deep" if isinstance(exc, RecursionError) else text
 
 
 def _from_arrow(table: Any, kind: str) -> Any:

@@ -310,9 +310,8 @@ class Roots:
             if must_exist:
                 hint, near = self._where(path, real)
                 # Who reads SQL quotes a name otherwise.
-                raise FileMissing(
-                    f"{quoted} does not exist.", hint=hint, data={"near": near} if near else None
-                ) from None
+                data = {"near": near} if near else None
+                raise FileMissing(f"{quoted} does not exist.", hint=hint, data=data) from None
             return real
         except OSError as exc:
             raise FileMissing(f"{quoted} cannot be reached: {exc.strerror}.") from exc

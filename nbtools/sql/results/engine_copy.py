@@ -43,7 +43,6 @@ _COPIES = {"csv": "FORMAT csv, HEADER", "json": _LINES, "parquet": "FORMAT parqu
 _NESTED = re.compile(r"\[|\b(STRUCT|MAP|UNION|VARIANT)\b")
 # Python, Arrow and DuckDB write the same text for these, and the same JSON.
 _PLAIN = re.compile(r"BOOLEAN|VARCHAR|U?(?:TINY|SMALL|BIG)INT|U?INTEGER|DATE|TIME|TIMESTAMP")
-_NO_ARROW = re.compile(r"\b(?:UHUGEINT|BIGNUM|BIT|UNION|VARIANT|GEOMETRY|WITH TIME ZONE|TIME_NS|NULL)\b")
 # Arrow has these as texts.
 _LOST = re.compile(r"\b(?:UUID|JSON)\b")
 _FLOAT = re.compile(r"\b(?:FLOAT|DOUBLE)\b")

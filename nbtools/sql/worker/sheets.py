@@ -11,16 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Self
 
-from nbtools.errors import (
-    FileMissing,
-    LimitExceeded,
-    MissingExtra,
-    NbtoolsError,
-    SqlFailed,
-    SqlInvalid,
-    did_you_mean,
-    nearest,
-)
+from nbtools.errors import FileMissing, LimitExceeded, MissingExtra, NbtoolsError, SqlFailed, SqlInvalid, did_you_mean
 from nbtools.ground.lazy import need
 from nbtools.ground.paths import stamp_of
 from nbtools.sql.files.cells import Strays, strays_among
@@ -181,11 +172,8 @@ def _frame(path: Path, options: SheetOptions) -> Any:
         frame = pd.read_excel(book, sheet_name=sheet, **own, **options.cut()).infer_objects()
     others = [name for name in names if name != sheet]
     if not len(frame.columns):
-        hint = (
-            f"Name another one: FROM read_xlsx({quote_text(path.name)}, sheet = {quote_text(others[0])})"
-            if others
-            else None
-        )
+        arguments = ", sheet = ".join(map(quote_text, (path.name, *others[:1])))
+        hint = f"Name another one: FROM read_xlsx({arguments})" if others else None
         raise SqlInvalid(f"sheet {sheet!r} of {path.name} is empty.", hint=hint, tried="reading a workbook")
     if not options.header:
         first = _column_index((options.range or "").partition(":")[0].rstrip("0123456789"))
@@ -287,8 +275,7 @@ def _sheet(path: Path, asked_sheet: str | int | None, names: list[str]) -> str:
         return names[asked_sheet - 1]
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     listed = f"Its sheets are {', '.join(map(quote_text, names[:_LISTED]))}{more}."
-    close = nearest(str(asked_sheet), names)
-    hint = listed if close is None else f"Did you mean {quote_text(close)}?"
+    hint = did_you_mean(str(asked_sheet), map(quote_text, names), listed, form="{}")
     raise SqlInvalid(f"{path.name} has no sheet {asked_sheet!r}.", hint=hint, tried="reading a workbook")
 
 

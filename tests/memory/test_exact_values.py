@@ -20,6 +20,18 @@ def test_an_hour_that_a_zone_has_twice_comes_back_as_the_one_it_was(value: dt.da
     assert (back, back.fold, back.utcoffset(), back.tzinfo) == (value, value.fold, value.utcoffset(), ZURICH)
 
 
+class _Zone(dt.tzinfo):
+    def utcoffset(self, _: dt.datetime | None) -> dt.timedelta:
+        return dt.timedelta(hours=1)
+
+
+def test_a_zone_that_has_no_name_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"no form for the zone <.*_Zone"):
+        to_json([dt.datetime(2024, 1, 1, tzinfo=_Zone())])
+    moment = dt.datetime(2024, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))
+    assert repr(from_json(to_json(moment))) == repr(moment)
+
+
 @pytest.mark.parametrize("value", [True, 1, 1.0, "1", (1,), [1], {1: "a"}, {"1": "a"}, (True, [1, (None,)])])
 def test_what_is_equal_for_python_keeps_its_type(value: Any) -> None:
     back = from_json(to_json(value))

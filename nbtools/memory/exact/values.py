@@ -14,6 +14,8 @@ from nbtools.ground.lazy import np, pd
 
 
 def _moment(value: Any) -> list[Any]:
+    if not (value.tzinfo is None or isinstance(value.tzinfo, dt.timezone) or getattr(value.tzinfo, "key", None)):
+        raise TypeError(f"memory has no form for the zone {value.tzinfo!r}")
     return [value.isoformat(), getattr(value.tzinfo, "key", None), value.fold]
 
 

@@ -212,3 +212,13 @@ class Cells(NamedTuple):
         form = self.form_at(at, kind)
         there = f"strptime({there}, {quote_text(form)})" if form else there
         return f"CAST({there} AS {kind})"
+
+
+def described(call: FileCall, ask: Ask, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of the columns of a call, by their names, with further options."""
+    return {str(row[0]): str(row[1]) for row in ask(f"DESCRIBE FROM {call.text(more)}")}
+
+
+def room(call: FileCall) -> dict[str, str]:
+    """Return the option for a few megabytes, where no more are looked at: a small engine has no room for many."""
+    return {"buffer_size": "4000000"} if {"buffer_size", "max_line_size"}.isdisjoint(call.options) else {}

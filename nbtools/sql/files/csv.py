@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from nbtools.errors import NbtoolsError, SqlFailed
 from nbtools.sql.files.calls import FileCall
-from nbtools.sql.files.cell_texts import Ask, CallReading, Cells, listed
+from nbtools.sql.files.cell_texts import Ask, CallReading, Cells, described, listed, room
 from nbtools.sql.files.cells import (
     COMMA_NUMBER,
     SMALL_BYTES,
@@ -46,7 +46,16 @@ from nbtools.sql.files.doubts import (
     grouped_floats,
     phrases,
 )
-from nbtools.sql.files.headings import LIKE_ROWS, TEXTS, heading, may_be_renamed, may_be_row, names_columns
+from nbtools.sql.files.headings import (
+    LIKE_ROWS,
+    TEXTS,
+    UNNAMED,
+    heading,
+    may_be_renamed,
+    may_be_row,
+    named_columns,
+    names_columns,
+)
 from nbtools.sql.files.options import values_of
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_text
@@ -92,7 +101,6 @@ _MOST_LIKELY = 20  # columns of so many, or of a sample, of which is counted wha
 _TELLING_BYTES, _SEARCHED, _FIRST_ROWS = re.compile(_TELLING.encode()), 50_000, 4_096
 _SAMPLE = 20_480  # rows, as DuckDB takes
 _MOST_RENAMED = 5  # columns that are named
-_UNNAMED = re.compile(r"column(\d+)")  # DuckDB's name for a column that has none, by its place
 _USUAL, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), "%Y-%m-%d"
 # What reads files that DuckDB makes nothing of: line ends or quotes of several kinds, rows that are too short.
 PADDING = {"null_padding": "true", "parallel": "false"}
@@ -134,9 +142,8 @@ def oddities(
     for file in files:
         single = call._replace(files=quote_text(file))
         seen = _first_look(single, ask, words, content, is_whole=is_whole)
-        lines = "its first line" if seen.skipped == 1 else f"its first {seen.skipped:,} lines"
         of = f"{file} " if len(files) > 1 else ""
-        phrases += [f"{of}without {lines}, whose columns differ"] if seen.skipped else []
+        phrases += [f"{of}{_without_lines(seen.skipped)}"] if seen.skipped else []
         if (comment := seen.form["comment"]) != "''" and "comment" not in call.options:
             phrases.append(f"{of}without lines that begin with {comment}")
         phrases += [f"{of}{phrase}" for phrase in _title_row(single, file, seen.names, ask)]
@@ -184,16 +191,42 @@ def as_it_is(
             whole = look(wider)
             # Where cells hold the mark that DuckDB takes, it leaves the names in one.
             other = next((mark for mark in USUAL_MARKS if mark in whole.names[0]), "")
-            if other and sum(_named(whole.names)) == 1 and MARKS.isdisjoint(call.options):
+            if other and sum(named_columns(whole.names)) == 1 and MARKS.isdisjoint(call.options):
                 wider = call._replace(options={**wider.options, "delim": quote_text(other)})
                 whole = look(wider)
             is_header = whole.form["header"] == "true" and not whole.skipped
-            is_header = is_header and 2 * sum(_named(whole.names)) > len(whole.names)
+            is_header = is_header and 2 * sum(named_columns(whole.names)) > len(whole.names)
             if is_header and names_columns(whole.names, whole.types):
                 return wider, _FILLED
+        if (
+            seen.skipped
+            and len(files) == 1
+            and MARKS.isdisjoint(call.options)
+            and (better := _other_mark(first, seen, ask))
+        ):
+            phrase = _without_lines(int(better.get("skip", "0")))
+            return call._replace(options={**call.options, **better}), phrase
         header, phrase = _header(first, seen, ask, content)
         return call._replace(options={**call.options, **header}), phrase
     return call, ""
+
+
+def _other_mark(call: FileCall, seen: _Look, ask: Ask) -> dict[str, str]:
+    """Return the mark that stands in the cells of the first row, if with it fewer lines are skipped, and how many."""
+    rows = ask(f"FROM {call.text({**unsaid(call, seen.form), 'all_varchar': 'true'})} LIMIT 1")
+    cells = "".join(map(str, itertools.chain(seen.names, *rows)))
+    marks = [mark for mark in USUAL_MARKS if mark in cells and quote_text(mark) != seen.form["delim"]]
+    for mark, skip in itertools.product(marks, range(min(seen.skipped, _TITLE_LINES))):
+        options = {"delim": quote_text(mark), **({"skip": str(skip)} if skip else {})}
+        with contextlib.suppress(NbtoolsError):
+            other = _look(call._replace(options={**call.options, **options}), ask, {})
+            if other.skipped <= skip and len(other.names) > 1:
+                return options
+    return {}
+
+
+def _without_lines(count: int) -> str:
+    return f"without its first {'line' if count == 1 else f'{count:,} lines'}, whose columns differ" if count else ""
 
 
 def _header(call: FileCall, seen: _Look, ask: Ask, content: bytes | None) -> tuple[dict[str, str], str]:
@@ -208,21 +241,15 @@ def _header(call: FileCall, seen: _Look, ask: Ask, content: bytes | None) -> tup
     return heading(rows[0], rows[1:], is_header=is_header) if rows else ({}, "")
 
 
-def _named(names: Sequence[str]) -> list[bool]:
-    """Tell which columns of a file have names."""
-    own = map(_UNNAMED.fullmatch, names)
-    return [match is None or int(match[1]) != at for at, match in enumerate(own)]
-
-
 def _title_row(call: FileCall, file: str, names: Sequence[str], ask: Ask) -> Iterator[str]:
     """Give a phrase for a header that names few columns, as a padded title does, where one below names all."""
-    named = _named(names)
+    named = named_columns(names)
     if "header" in call.options or not (named[0] and 2 * sum(named) <= len(names)):
         return
     for skip in range(1, _TITLE_LINES + 1):
         below = call._replace(options={**call.options, "skip": str(skip)})
         others = _look(below, ask, {}).names
-        if len(others) != len(names) or not all(_named(others)):
+        if len(others) != len(names) or not all(named_columns(others)):
             continue
         # The look passes over a blank line above the header, behind which the reading takes the header for a row.
         with contextlib.suppress(NbtoolsError):
@@ -262,8 +289,12 @@ def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
             seen = _look(detecting, ask, options) if is_csv else None
             form = _form_of(detecting, [call.files], seen) if names_columns and seen is not None else {}
             way = {**options, **{name: text for name, text in form.items() if name != "new_line"}}
-            if (seen is None or len(seen.names) > 1) and ask(f"SELECT count(COLUMNS(*)) FROM {call.text(way)}"):
-                return way
+            doubled = "count_if(contains(concat(*COLUMNS(*)), '\"\"'))" if is_csv else "0"
+            count = f"SELECT {doubled}, count(COLUMNS(*)) FROM {call.text(way)}"
+            if (seen is None or len(seen.names) > 1) and (rows := ask(count)):
+                # DuckDB leaves doubled quotes as they are, where it does not find that they stand for one.
+                is_doubled = rows[0][0] or (seen is not None and '""' in "".join(seen.names))
+                return {**way, **unsaid(call, {"quote": _QUOTE, "escape": _QUOTE})} if is_doubled else way
     return None
 
 
@@ -502,7 +533,7 @@ def _look_past(call: FileCall, ask: Ask, words: Sequence[str], more: Mapping[str
     """Look at a file without the words for missing values, with which a column of numbers is one; they may be names."""
     nothing = _nothing(call, words)
     seen = _look(call, ask, {**more, **nothing}, search)
-    if not nothing or seen.has_none_telling or not any(map(_UNNAMED.fullmatch, seen.names)):
+    if not nothing or seen.has_none_telling or not any(map(UNNAMED.fullmatch, seen.names)):
         return seen
     with_words = _look(call, ask, more)
     is_same = (with_words.form, len(with_words.names)) == (seen.form, len(seen.names))
@@ -540,7 +571,7 @@ def _first_look(
 
 def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "") -> _Look:
     # To choose some of the fields takes half as long as to look at a small file.
-    source = f"FROM {call.text({**_room(call), **more}, function='sniff_csv')}"
+    source = f"FROM {call.text({**room(call), **more}, function='sniff_csv')}"
     row = ask(f"SELECT *, {search} {source}" if search else source)[0]
     (delim, quote, escape, new_line, comment), (skip, header, columns, date, moment) = row[:5], row[5:10]
     has_telling, has_quotes = row[-1] if search else (True, True)
@@ -567,13 +598,3 @@ def _look(call: FileCall, ask: Ask, more: Mapping[str, str], search: str = "") -
                 if (by_day.types, by_day.form) == (seen.types, seen.form):
                     return by_day
     return seen
-
-
-def _room(call: FileCall) -> dict[str, str]:
-    """Return the option for a few megabytes, where no more are looked at: a small engine has no room for many."""
-    return {"buffer_size": "4000000"} if {"buffer_size", "max_line_size"}.isdisjoint(call.options) else {}
-
-
-def described(call: FileCall, ask: Ask, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the types of the columns of a call, by their names, with further options."""
-    return {str(row[0]): str(row[1]) for row in ask(f"DESCRIBE FROM {call.text(more)}")}

@@ -22,6 +22,8 @@ _PERHAPS_ROW = "its first line is read as the header, though it looks like a row
 LIKE_ROWS = 20
 """Rows that a first one is compared with."""
 _LETTERS, _FEWEST_WORDS = 40, 4  # of a line in which a moment stands, and of a sentence
+UNNAMED = re.compile(r"column(\d+)")
+"""DuckDB's name for a column that has none, by its place."""
 
 
 def names_columns(columns: Iterable[str], types: Iterable[Any]) -> bool:
@@ -122,3 +124,9 @@ def _kind_of(cell: str) -> str:
 
 def _is_sentence(cell: str) -> bool:
     return len(cell.split()) >= _FEWEST_WORDS
+
+
+def named_columns(names: Sequence[str]) -> list[bool]:
+    """Tell which columns of a file have names."""
+    own = map(UNNAMED.fullmatch, names)
+    return [match is None or int(match[1]) != at for at, match in enumerate(own)]

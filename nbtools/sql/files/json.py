@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nbtools.sql.files.calls import FileCall
-from nbtools.sql.files.cell_texts import Ask, CallReading
-from nbtools.sql.files.csv import described
+from nbtools.sql.files.cell_texts import Ask, CallReading, described
 from nbtools.sql.files.headings import may_be_renamed
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 

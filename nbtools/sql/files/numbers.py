@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from nbtools.sql.files.calls import FileCall
-from nbtools.sql.files.cell_texts import Ask
-from nbtools.sql.files.csv import DECIDED, described
+from nbtools.sql.files.cell_texts import Ask, described
+from nbtools.sql.files.csv import DECIDED
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 from nbtools.texts.visible import brief, counted
 

@@ -64,6 +64,7 @@ _SHOWN = 200  # letters of an error in a note
 _LINE = re.compile(r"in line (\d+)")
 _UNREAD = {"when sniffing file": "csv", "Malformed JSON": "json", "has duplicate key": "json"}
 _TEXT_FOR_NUMBER = re.compile(r"\bVARCHAR\b.*\bexplicit (?:type )?cast|Could not convert string")
+_WORD = re.compile(r"Could not convert string \"(.*?)\" to")
 _WAY = re.compile(r"read_csv\('FILE', (.+?)\)")
 _TEXTS = frozenset({"", "text", "gzip", "zstd"})
 # What is written out can neither do anything nor name another file.
@@ -264,6 +265,10 @@ class TextFiles:
     def _type_hint(self, call: FileCall, sql: str, error: NbtoolsError, ask: Ask, control: QueryControl) -> str | None:
         """Return how files are read whose columns have other types or names than a query takes them for."""
         if call.form == "csv" and _TEXT_FOR_NUMBER.search(error.message):
+            word = _WORD.search(error.message)
+            if word and word[1] in self.words and "nullstr" not in call.options:
+                gaps = f"['', {quote_text(word[1])}]"
+                return f"Read it as missing: FROM {call.text({'nullstr': gaps})}"
             literal = self._literal(call)
             opened = self._opened(literal, self._listed(literal, ask), control, isolated=False)
             read, _ = as_it_is(opened.call, opened.names, ask, self.words)
@@ -500,6 +505,8 @@ class TextFiles:
             reading = read_objects(call, ask)
         else:
             reading = read_types(call, opened.names, ask, content=content, words=self.words)
+        if reading.text is None and call != opened.call:
+            reading = reading._replace(text=call.text({}))
         if is_csv:
             phrases = oddities(call, opened.names[:_MOST_FILES], ask, words, content=content, is_whole=is_whole)
             reading = reading._replace(notes=(*filter(None, [what]), *map(self.name, phrases), *reading.notes))

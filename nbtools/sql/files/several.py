@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from nbtools.errors import NbtoolsError
 from nbtools.sql.files.calls import FileCall
-from nbtools.sql.files.cell_texts import Ask
-from nbtools.sql.files.csv import described
+from nbtools.sql.files.cell_texts import Ask, described
 from nbtools.texts.sql_quotes import quote_text
 from nbtools.texts.visible import counted
 

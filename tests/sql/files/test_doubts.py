@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nbtools.errors import SqlInvalid
+from nbtools.errors import SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
 
 
@@ -285,3 +285,32 @@ def test_a_way_to_numbers_changes_none_that_sql_reads(session: SqlSession, cells
     with pytest.raises(SqlInvalid) as caught:
         session.query("select sum(v) from 'codes.csv'")
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("mark", [";", "|", "\t"])
+def test_a_mark_that_divides_all_lines_is_taken_before_one_that_skips_some(session: SqlSession, mark: str) -> None:
+    Path("eu.csv").write_text(f"a{mark}b\n1,5{mark}2,5\n3,5{mark}4,5\n")
+    result = session.query("from 'eu.csv'")
+    assert (result.columns, result.to_rows(), result.notes) == (("a", "b"), [["1,5", "2,5"], ["3,5", "4,5"]], ())
+    table = ["day;temp;note", "2024-01-01;1,5;cold", "2024-01-02;2,5;wet"]
+    Path("title.csv").write_text("\n".join(["Report;of;weather", "x;y", *table]).replace(";", mark))
+    result = session.query("select day::varchar, temp, note from 'title.csv'")
+    assert result.to_rows() == [line.split(";") for line in table[1:]]
+    assert [note.text for note in result.notes] == ["without its first 2 lines, whose columns differ"]
+
+
+def test_the_way_to_read_doubled_quotes_changes_no_value(session: SqlSession) -> None:
+    Path("names.csv").write_bytes(b'"a""b","l\nn"\r\n1,"a ""q"" b"\r\n')
+    with pytest.raises(SqlFailed, match="sniffing") as caught:
+        session.query("from 'names.csv'")
+    result = session.query(str(caught.value.hint).partition(": ")[2])
+    assert (result.columns, result.to_rows()) == (('a"b', "l\nn"), [[1, 'a "q" b']])
+
+
+def test_a_word_for_a_missing_value_in_a_named_type_is_named_in_the_way_on(session: SqlSession) -> None:
+    Path("gaps.csv").write_text("name,year\nx,2001\ny,N/A\n")
+    with pytest.raises(SqlFailed, match="N/A") as caught:
+        session.query("from read_csv('gaps.csv', types = {'year': 'DOUBLE'})")
+    assert "nullstr = ['', 'N/A']" in str(caught.value.hint)
+    way = str(caught.value.hint).partition(": ")[2]
+    assert session.query(way).to_rows() == [["x", 2001.0], ["y", None]]

@@ -485,6 +485,9 @@ class TextFiles:
     def _decided(self, opened: _OpenCall, size: int, most_bytes: int, ask: Ask) -> CallReading:
         call = opened.call
         is_csv = call.form == "csv"
+        if is_csv and call.options.get("sample_size") == "-1":  # all lines decide then, by the same rules
+            options = {name: text for name, text in call.options.items() if name != "sample_size"}
+            call, most_bytes = call._replace(options=options), max(most_bytes, size)
         most_bytes = most_bytes if is_csv else max(most_bytes, SEARCHED_BYTES)  # objects are read at once
         # The first rows alone are wanted, which stay until all lines were looked at.
         is_first = size > most_bytes and most_bytes < WHOLE_BYTES

@@ -314,3 +314,10 @@ def test_a_word_for_a_missing_value_in_a_named_type_is_named_in_the_way_on(sessi
     assert "nullstr = ['', 'N/A']" in str(caught.value.hint)
     way = str(caught.value.hint).partition(": ")[2]
     assert session.query(way).to_rows() == [["x", 2001.0], ["y", None]]
+
+
+def test_all_lines_that_a_call_asks_for_are_read_by_the_same_rules(session: SqlSession) -> None:
+    Path("gaps.csv").write_text("name,year\nx,2001\ny,N/A\n")
+    result = session.query("from read_csv('gaps.csv', sample_size = -1)")
+    assert (result.types, result.to_rows()) == (("VARCHAR", "BIGINT"), [["x", 2001], ["y", None]])
+    assert [note.words for note in result.notes] == ["year"]

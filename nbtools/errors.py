@@ -410,7 +410,7 @@ def circumstances() -> Iterator[None]:
         yield
     except (ImportError, OSError, MemoryError, RuntimeError) as exc:
         # Stopped in the middle, Python lets a lock go or closes a folder once more, which fails.
-        if isinstance(exc.__context__, KeyboardInterrupt):
+        if isinstance(exc.__context__, KeyboardInterrupt) and not isinstance(exc, NbtoolsError):
             raise exc.__context__ from None
         if (circumstance := of_the_system(exc)) is None:
             raise

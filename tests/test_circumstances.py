@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from nbtools import Workbench
-from nbtools.errors import ConfigMissing, LimitExceeded, MemoryWriteFailed, SqlInvalid, circumstances, of_the_system
+from nbtools.errors import (
+    Cancelled,
+    ConfigMissing,
+    LimitExceeded,
+    MemoryWriteFailed,
+    SqlInvalid,
+    circumstances,
+    of_the_system,
+)
 from nbtools.ground.aio import start_thread
 
 
@@ -62,6 +70,13 @@ def test_other_faults_are_the_codes_own(exc: BaseException) -> None:
     assert of_the_system(exc) is None
     with pytest.raises(type(exc)), circumstances():
         raise exc
+
+
+def test_what_says_that_it_was_stopped_says_so_itself() -> None:
+    stopped = Cancelled("you stopped it.")
+    stopped.__context__ = KeyboardInterrupt()
+    with pytest.raises(Cancelled), circumstances():
+        raise stopped
 
 
 def test_a_thread_that_cannot_be_started_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

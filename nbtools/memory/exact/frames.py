@@ -168,7 +168,7 @@ def _restored_column(array: Any, note: Any) -> Any:
 
 def _restored_frame(table: Any, texts: Any) -> Any:
     if "rows" not in texts:
-        raise InvalidArguments("the table is kept in a form of before.", hint="Save it again; its file is Parquet.")
+        raise InvalidArguments("the table was saved in an earlier form.", hint="Save it again; its file is Parquet.")
     at = table.num_columns - len(texts["columns"])
     parts = map(_restored_column, table.columns[at:], texts["columns"])
     frame = pd.DataFrame(dict(enumerate(parts)), index=range(table.num_rows))

@@ -59,7 +59,7 @@ def test_filters_are_added_and_taken_away_one_by_one(front_end: Any) -> None:
     view.ask("filter", add={"column": 2, "op": "is there"})
     assert [table.state["rows"], table.state["of"]] == [4, 50]
     view.ask("filter", drop=0)
-    assert table.state["conditions"][0].startswith("contains(")
+    assert table.state["conditions"][0].lstrip("(").startswith("contains(")  # of an object column by its JSON, too
     view.ask("filter", clear=True)
     assert [table.state["rows"], table.state["conditions"]] == [50, []]
     refusal = view.reply(view.start("filter", add={"column": 0, "op": "=", "value": "x"}))["error"]

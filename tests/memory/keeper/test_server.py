@@ -214,7 +214,7 @@ def test_an_older_keeper_hands_over_to_a_newer_client(path):
     new = KeeperRepository(path, idle_exit=20, _protocol=PROTOCOL + 1)
     new.apply([Change(kind="incr", scope=scope, key="k")])
     assert keeper_of(path) != pid
-    assert not is_running(pid)
+    assert wait_until(lambda: not is_running(pid))
     with pytest.raises(MemoryUnavailable, match="newer nbtools"):
         old.query(Query(scope=scope))
     assert new.query(Query(scope=scope, keys=("k",))).records[0].value == 2

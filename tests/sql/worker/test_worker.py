@@ -247,7 +247,7 @@ def test_a_worker_that_is_never_ready_is_ended(monkeypatch: pytest.MonkeyPatch, 
     with contextlib.closing(slow), pytest.raises(InternalError, match=said):
         slow.warm()
     if (named := tmp_path / "stuck.pid").exists():  # the machine may be too busy for a shell to begin
-        assert not is_running(int(named.read_text()))
+        assert wait_until(lambda: not is_running(int(named.read_text())))
 
 
 def test_a_worker_that_runs_says_nothing(engine: IsolatedEngine) -> None:

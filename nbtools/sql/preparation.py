@@ -195,7 +195,9 @@ class Preparation:
         if verdict.readers:
             frames, workbooks = self._open_workbooks(verdict, frames, control, isolated=call.isolated)
             reading = self.texts.read(
-                *(verdict, engine, control),
+                verdict,
+                engine,
+                control,
                 most_bytes=most_bytes,
                 begun=workbooks,
                 isolated=call.isolated,

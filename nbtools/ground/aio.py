@@ -7,6 +7,7 @@ loop in a daemon thread. A behaviour is written once, as a coroutine:
   return what it has, and `Interrupted` carries that value to what can show it.
 - `blocking` derives the blocking name of a coroutine function in one line.
 - `here` awaits it from any other loop, such as the notebook's.
+- `once` lets it come to its end, whoever waits for that is cancelled.
 - `in_thread` runs blocking work beside the loop, in a daemon thread that never holds up the interpreter's exit.
 - `watched` tells when a coroutine holds the loop up, which makes everything else wait.
 
@@ -384,6 +385,23 @@ async def here(coro: Coroutine[Any, Any, T]) -> T:
     if asyncio.get_running_loop() is target:
         return await coro
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coro, target))
+
+
+def once(method: Callable[[Any], Coroutine[Any, Any, T]]) -> Callable[[Any], Coroutine[Any, Any, T]]:
+    """Let a method without arguments run once per object, in a task of its own; each call waits for its end.
+
+    Who is cancelled stops waiting, and it goes on: what is released in part would be taken for released.
+    """
+    name = f"_{method.__name__}_task"
+
+    @functools.wraps(method)
+    async def wrapper(self: Any) -> T:
+        if name not in vars(self):
+            vars(self)[name] = asyncio.ensure_future(method(self))
+        value: T = await asyncio.shield(vars(self)[name])
+        return value
+
+    return wrapper
 
 
 def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:

@@ -154,8 +154,7 @@ class FakeKernel(RunningKernel["_ThreadRun"]):
             self._run.throw(SystemExit)
             self._run.finish()
 
-    async def close(self) -> None:
-        """End it; harmless when repeated."""
+    async def _close(self) -> None:
         await self.kill()
 
 

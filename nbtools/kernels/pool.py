@@ -14,7 +14,7 @@ import dataclasses
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,8 @@ class Pool:
         self._is_stale = is_stale
         self._ready: collections.OrderedDict[KernelOptions, list[Lease]] = collections.OrderedDict()
         self._filling: dict[KernelOptions, int] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._making: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
         self._count = 0
 
@@ -123,7 +124,7 @@ class Pool:
                 and lease.surroundings == _hash_surroundings(options)
             ):
                 return lease
-            self._spawn(lease.close())
+            _spawn(lease.close(), self._ending)
         return await self.open(options)
 
     async def open(self, options: KernelOptions) -> Lease:
@@ -150,7 +151,7 @@ class Pool:
         missing = self._spares - len(self._ready[options]) - self._filling.get(options, 0)
         for _ in range(missing):
             self._filling[options] = self._filling.get(options, 0) + 1
-            self._spawn(self._fill(options))
+            _spawn(self._fill(options), self._making)
 
     async def fill(self, options: KernelOptions) -> None:
         """Make the spares with these options now."""
@@ -187,12 +188,7 @@ class Pool:
         while len(self._ready) > _KEPT_OPTIONS:
             _, old = self._ready.popitem(last=False)
             for lease in old:
-                self._spawn(lease.close())
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+                _spawn(lease.close(), self._ending)
 
     async def drain(self) -> None:
         """End all spares."""
@@ -201,14 +197,21 @@ class Pool:
         await asyncio.gather(*(lease.close() for lease in leases))
 
     async def close(self) -> None:
-        """End all spares, and those in the making."""
+        """End all spares, and those in the making; wait for those that are ending."""
         # Before the tasks are cancelled: a fork that comes back now is closed, not kept.
         self._closed = True
-        for task in list(self._tasks):
+        for task in self._making:
             task.cancel()
         with contextlib.suppress(Exception):
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*self._making, *self._ending, return_exceptions=True)
         await self.drain()
+
+
+def _spawn(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+    """Do something beside the caller, in a task that is among `tasks` until it is over."""
+    task = asyncio.ensure_future(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 def _hash_surroundings(options: KernelOptions) -> int:

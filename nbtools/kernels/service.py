@@ -551,6 +551,7 @@ class Kernels(ClosedAtEnd):
 
     close = aio.blocking(aclose)
 
+    @aio.once
     async def _close(self) -> None:
         self._is_closed = True
         pool, backends, folder = self._pool, self._backends, self._folder

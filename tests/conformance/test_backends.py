@@ -430,6 +430,21 @@ def test_closing_twice_does_no_harm(kernel: Kernel) -> None:
     assert not kernel.alive
 
 
+def test_closing_goes_on_when_a_caller_is_cancelled(kernel: Kernel) -> None:
+    async def work() -> None:
+        closing = asyncio.ensure_future(kernel.close())
+        for _ in range(3):  # it waits for the process
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait({closing})
+        await kernel.close()
+
+    aio.run(work())
+    temporary = getattr(kernel, "temporary", None)
+    assert temporary is None or not temporary.exists()
+    assert not kernel.alive
+
+
 def test_a_closed_kernel_has_no_process(kernel: Kernel) -> None:
     pid = kernel.pid
     aio.run(kernel.close())

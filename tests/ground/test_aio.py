@@ -472,3 +472,28 @@ def test_whoever_holds_the_loop_up_is_named_with_the_line(monkeypatch: pytest.Mo
     assert told[0].startswith("slow keeps nbtools' loop")
     assert f"{__file__}:" in told[0]
     assert "in block" in told[0]
+
+
+def test_a_method_that_runs_once_comes_to_its_end_whoever_is_cancelled() -> None:
+    class Thing:
+        steps: tuple[str, ...] = ()
+
+        @aio.once
+        async def release(self) -> int:
+            self.steps += ("begun",)
+            await asyncio.sleep(0.02)
+            self.steps += ("over",)
+            return len(self.steps)
+
+    async def work() -> tuple[int, tuple[str, ...]]:
+        thing = Thing()
+        first = asyncio.ensure_future(thing.release())
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait({first})
+        assert first.cancelled()
+        assert thing.steps in ((), ("begun",))
+        assert await asyncio.gather(thing.release(), thing.release()) == [2, 2]
+        return await thing.release(), thing.steps
+
+    assert aio.run(work()) == (2, ("begun", "over"))

@@ -174,7 +174,6 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
         self._cwd: Path | None = None
         self._is_throttled = False
         self._count = 0
-        self._closed = False
         loop = asyncio.get_running_loop()
 
         def on_loop(step: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -194,7 +193,7 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
     @property
     def alive(self) -> bool:
         """Whether it can run code."""
-        return self._ended is None and not self._closed
+        return self._ended is None and not self._is_closed
 
     async def connect(self, *, timeout: float) -> None:
         """Open the websocket and wait until the kernel answers.
@@ -444,15 +443,11 @@ class GatewayKernel(RunningKernel[_GatewayRun]):
             return False  # the server is gone: nothing can be done
         return True
 
-    async def close(self) -> None:
-        """End it and release the connection."""
-        if self._closed:
-            return
-        if self.alive and self._folder is not None:
+    async def _close(self) -> None:
+        if self._ended is None and self._folder is not None:
             with contextlib.suppress(errors.NbtoolsError, asyncio.TimeoutError):
                 # A kernel that is busy cannot clean up; its server is not made to wait for it.
                 await asyncio.wait_for(self._step(_transfer("clean()")), 2.0)
-        self._closed = True
         self.socket.close()
         # A server that is just starting a dead kernel again forgets that it was told to end it.
         for pause in (0.0, 0.3, 1.0, 2.0):

@@ -594,4 +594,4 @@ class JupyterBackend(LocalBackend[JupyterKernel]):
         """End all kernels and the process that starts them. Harmless when repeated."""
         await super().close()
         if (context := self.__dict__.pop("zmq_context", None)) is not None:
-            context.term()
+            context.destroy(linger=0)  # a socket that is still open would make it wait without end

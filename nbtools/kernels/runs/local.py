@@ -63,11 +63,22 @@ class RunningKernel(abc.ABC, Generic[R]):
     """A kernel that runs one piece of code at a time; see `nbtools.kernels.interface.Kernel`."""
 
     sandbox: str = "off"
+    _is_closed = False
 
     @property
     @abc.abstractmethod
     def alive(self) -> bool:
         """Whether it can run code."""
+
+    @aio.once
+    async def close(self) -> None:
+        """End it and release what belongs to it. Harmless when repeated: each caller waits until all is released."""
+        self._is_closed = True
+        await self._close()
+
+    @abc.abstractmethod
+    async def _close(self) -> None:
+        """End it and release what belongs to it; called once."""
 
     async def run(
         self,
@@ -151,7 +162,6 @@ class LocalKernel(RunningKernel[R]):
         self._on_close = on_close
         self._run: R | None = None
         self._is_used_up = False
-        self._is_closed = False
         process.exited.add_done_callback(lambda _: self._on_exit())
 
     @property
@@ -177,11 +187,7 @@ class LocalKernel(RunningKernel[R]):
         self._is_used_up = True
         self.process.signal(signal.SIGKILL)
 
-    async def close(self) -> None:
-        """End it and release what belongs to it. Harmless when repeated."""
-        if self._is_closed:
-            return
-        self._is_closed = True
+    async def _close(self) -> None:
         self.process.signal(signal.SIGKILL)
         # Sockets and pipes are released after the end, so that a run under way keeps what it printed.
         await asyncio.wait({self.process.exited}, timeout=_EXIT_S)

@@ -7,7 +7,7 @@ loop in a daemon thread. A behaviour is written once, as a coroutine:
   return what it has, and `Interrupted` carries that value to what can show it.
 - `blocking` derives the blocking name of a coroutine function in one line.
 - `here` awaits it from any other loop, such as the notebook's.
-- `once` lets it come to its end, whoever waits for that is cancelled.
+- `once` lets it come to its end, also when its caller is cancelled.
 - `in_thread` runs blocking work beside the loop, in a daemon thread that never holds up the interpreter's exit.
 - `watched` tells when a coroutine holds the loop up, which makes everything else wait.
 

@@ -91,7 +91,7 @@ def _text(run: AgentRun) -> str:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("tidy", [True, False], ids=["tidy", "torn"])
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", [*(pytest.param(wire, marks=pytest.mark.slow) for wire in WIRES[:2]), *WIRES[2:]])
 def test_a_stream_that_stops_after_any_event_is_no_answer(
     bench: Workbench, servers: dict[str, StandIn], ask: Ask, wire: str, tidy: bool
 ) -> None:

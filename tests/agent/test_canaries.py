@@ -506,6 +506,7 @@ def _make_views(*names: str) -> None:
     Path("new.csv").unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_columns_are_named_as_the_snapshot_of_the_conversations_beginning_names_them(
     open_bench: Any, tmp_path: Path, monkeypatch: Any

@@ -91,6 +91,7 @@ def _kill_and_resume(folder: Path, after_s: float) -> None:
     assert len(found) >= 2 * STEPS - 2
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_repeats_no_effect(folder: Path) -> None:
     _kill_and_resume(folder, 0.05)
 

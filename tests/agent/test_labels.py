@@ -515,6 +515,7 @@ def test_what_shows_a_run_that_read_strangers_texts_is_theirs_however_it_is_copi
         assert bench.call("file_read", {"path": name}, caller="model").label.strangers, name
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_file_of_strangers_keeps_that_behind_the_views_and_macros_of_a_database(
     open_bench: Any, person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -189,6 +189,7 @@ nodes:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_changes_by_scripts_and_by_nodes_of_a_workflow_come_back(open_bench: Any, tmp_path: Path) -> None:
     file, picture, flow = (tmp_path / name for name in ("keep.txt", "picture.png", "flow.yaml"))

@@ -359,6 +359,7 @@ inputs: {own: {type: string}}
 INNER = "version: 1\nname: inner\ninputs: {t: {type: string}}\nnodes:\n  - {id: a, code: \"print(inputs['t'])\"}\n"
 
 
+@pytest.mark.slow
 def test_what_code_of_a_workflow_opens_reads_and_saves_keeps_its_label(strict: Workbench, tmp_path: Path) -> None:
     play(strict, PAGE, ("memory_save", {"key": "theirs", "value": WORDS}))
     strict.memory.write("mine", "my own words")

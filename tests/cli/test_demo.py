@@ -26,7 +26,7 @@ def _book(*cells: str) -> Any:
     ("cell", "kind", "message"),
     [
         ("import os; os._exit(1)", KernelDied, "the kernel ended"),
-        ("import time; time.sleep(600)", CallTimeout, "took more than its 2 s"),
+        pytest.param(*("import time; time.sleep(600)", CallTimeout, "took more than its 2 s"), marks=pytest.mark.slow),
     ],
 )
 def test_a_notebook_that_does_not_end_says_why(cell: str, kind: type[Exception], message: str, tmp_path: Path) -> None:

@@ -297,6 +297,7 @@ def test_openai_finds_nothing_to_change_in_strict_schemas() -> None:
             assert made == given, found["function"]["name"]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_anthropic_takes_what_is_listed() -> None:
     from anthropic.types import ToolParam

@@ -65,6 +65,7 @@ def test_a_page_that_a_prompt_mentions_is_a_strangers_text(turns, notebook):
         assert run.record.options.seen == label
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_what_a_prompt_takes_from_the_notebook_has_the_label_of_what_it_came_from(turns, notebook):
     def seen(prompt):

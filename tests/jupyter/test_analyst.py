@@ -31,6 +31,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_frames_files_arrays_and_values_go_in_and_a_value_comes_out(notebook: Notebook) -> None:
     cell = notebook.run(

@@ -176,6 +176,7 @@ answer['left'] = settle(lambda: not others()) or others()
     assert answer == {"150": ["ok", "stood\n"], "240": ["memory_limit", ""], "next": "1\n", "left": True}
 
 
+@pytest.mark.slow
 @pytest.mark.own_zygote
 def test_a_display_that_memory_does_not_hold_is_told_as_the_limit() -> None:
     near = """

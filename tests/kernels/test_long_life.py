@@ -34,6 +34,7 @@ def cleaned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(place)
 
 
+@pytest.mark.slow
 @pytest.mark.own_zygote
 def test_kernels_go_on_when_the_folder_for_temporary_files_is_cleaned(cleaned: Path) -> None:
     frame = pd.DataFrame({"a": [1, 2]})
@@ -144,7 +145,7 @@ except MemoryError:
 
 
 @pytest.mark.own_zygote
-@pytest.mark.parametrize("kind", ["comm_msg", "display_data"])
+@pytest.mark.parametrize("kind", [pytest.param("comm_msg", marks=pytest.mark.slow), "display_data"])
 def test_a_kernel_that_has_no_memory_for_its_messages_ends_by_that_limit(kind: str) -> None:
     flood = FLOOD.replace("while True:\n    app", f"{FULL}while True:\n    app")
     with Kernels(spares=0, preloads=(), memory_bytes=1 << 30) as kernels:
@@ -152,6 +153,7 @@ def test_a_kernel_that_has_no_memory_for_its_messages_ends_by_that_limit(kind: s
     assert (done.status, done.signal) == ("memory_limit", "SIGABRT")
 
 
+@pytest.mark.slow
 def test_a_long_display_is_taken_beside_the_loop_and_in_its_place(kernels: Kernels) -> None:
     pieces: list[tuple[str, int, str]] = []
 

@@ -39,6 +39,7 @@ def run(kernels: Kernels) -> Iterator[Run]:
     kernels.run("import matplotlib.pyplot as plt\nplt.close('all')", session="one")
 
 
+@pytest.mark.slow
 def test_what_could_not_be_shown_is_told_in_stderr(run: Run) -> None:
     for script, said in (
         (f"{UNSHOWABLE}display(Odd())", "RuntimeError: no repr"),

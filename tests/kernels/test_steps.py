@@ -27,6 +27,7 @@ with nbtools.Workbench() as bench:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ForkedBackend.is_supported(), reason="the steps are those of forked kernels")
 def test_a_warm_analysis_passes_through_few_functions(tmp_path: Path) -> None:
     own = {"NBTOOLS_HOME": str(tmp_path / "home"), "ALLOWED_PATHS": str(tmp_path), "NBTOOLS_PRELOADS": "pandas"}

@@ -167,7 +167,8 @@ def fill(descriptor, megabytes):
 
 
 # Each of them takes a second; the first holds what the others hold of more places.
-@pytest.mark.parametrize("names", [["mapped nowhere"], pytest.param([*EATERS][1:], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [["mapped nowhere"], [*EATERS][1:]])
 def test_memory_is_counted_wherever_it_lies(names: list[str]) -> None:
     code = """
 answer = {}
@@ -254,6 +255,7 @@ def connect(fd, path):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("strict" not in LEVELS, reason="no process has a supervisor on this host")
 def test_the_supervisor_of_system_calls_cannot_be_taken_over() -> None:
     code = """
@@ -420,7 +422,7 @@ os.symlink(os.path.abspath("evil"), kind)
             shutil.rmtree(tmp_path / name)
 
 
-@pytest.mark.parametrize("language", ["python", "bash"])
+@pytest.mark.parametrize("language", ["python", pytest.param("bash", marks=pytest.mark.slow)])
 def test_what_a_session_has_started_cannot_plant_between_its_runs(
     kernels: Kernels, tmp_path: Path, language: str
 ) -> None:
@@ -483,7 +485,7 @@ print([1.0, 1.0])
     [
         ("limits", False),
         pytest.param("strict", False, marks=pytest.mark.slow),
-        ("strict", True),
+        pytest.param("strict", True, marks=pytest.mark.slow),
     ],
 )
 def test_parallel_work_leaves_nothing_in_shared_memory(level: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -406,6 +406,7 @@ def test_who_wrote_a_file_is_said_to_be_unknown_where_the_system_does_not_tell(c
     assert f"[{note}]" in result._repr_html_()
 
 
+@pytest.mark.slow
 def test_code_that_floods_was_run_too_and_says_why_it_ended(call):
     result = call("code_execute", code="while True: print('x' * 10000)", timeout=60)
     assert (result.ok, result.data["success"], result.data["truncated"]) == (True, False, True)
@@ -533,6 +534,7 @@ def test_output_over_its_cap_comes_back_cut_and_says_so(call, script):
     assert 3_900_000 < len(result.text) <= 4_000_000
 
 
+@pytest.mark.slow
 def test_a_flood_does_not_lose_the_picture_or_how_the_code_went(call):
     drawn = draw(call, f"{MANY}\nimport matplotlib.pyplot as plt\nplt.plot([1])")
     assert (drawn.ok, drawn.data["truncated"], len(drawn.data["stdout"])) == (True, True, 4_000_000)

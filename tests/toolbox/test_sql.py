@@ -156,6 +156,7 @@ def test_a_question_that_outlives_its_call_ends(call):
     assert result.error.code == "TIMEOUT"
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_the_first_query_imports_beside_the_loop(tmp_path: Path) -> None:
     code = """

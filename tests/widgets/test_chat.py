@@ -166,6 +166,7 @@ def test_a_card_of_a_run_that_was_cancelled_or_put_off_again_says_so(
     assert card.chat.state == "idle"
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_card_that_was_answered_by_another_process_says_what_was_said(
     tmp_path: Path, front_end: Any, monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,7 @@ def session() -> Iterator[KernelSession]:
         yield kernels.session("a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", [[kind for kind in _KINDS if kind != "model"], ["model"]], ids=["most", "model"])
 def test_objects_are_in_a_copy_what_they_are_in_the_session(session: KernelSession, kinds: list[str]) -> None:
     for kind in kinds:

@@ -174,6 +174,7 @@ def test_while_libraries_load_scripts_run_without_them(home: Path, monkeypatch: 
         assert kernels.run("print(kept)", session="s").stdout == "8\n"
 
 
+@pytest.mark.slow
 def test_a_script_that_stays_the_only_one_leaves_no_libraries_waiting(home: Path) -> None:
     (home / LAST_SCRIPT).unlink()
     look = "import sys; print('numpy' in sys.modules)"
@@ -188,6 +189,7 @@ def test_a_script_that_stays_the_only_one_leaves_no_libraries_waiting(home: Path
         assert kernels.run(look).stdout == "True\n"
 
 
+@pytest.mark.slow
 def test_libraries_that_cannot_be_forked_with_are_reported_as_ever(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(home))
     (home / "badfork.py").write_text("import os\nos.register_at_fork(after_in_child=lambda: os._exit(3))")
@@ -246,6 +248,7 @@ def test_owners_share_it_and_each_has_its_own_environment_and_limits(shared: Cal
     assert len(other["processors"]) == 1
 
 
+@pytest.mark.slow
 def test_pages_of_libraries_that_only_loading_needed_are_given_back(home: Path) -> None:
     draw = "import os, pandas as pd\npd.DataFrame({'a': [1.5, 2]}).plot()\nprint(os.getppid())"
     with Kernels(home=home, preloads=("pandas", "matplotlib"), warm_s=0, spares=0) as kernels:
@@ -305,6 +308,7 @@ def test_one_that_does_not_answer_is_done_without(shared: Callable[..., Owner]) 
     assert (done["stdout"], done["warm"]) == ("4\n", None)
 
 
+@pytest.mark.slow
 def test_changed_packages_start_another(owner: Callable[..., Owner], tmp_path: Path) -> None:
     packages, project = tmp_path / "packages", tmp_path / "project"
     project.mkdir()

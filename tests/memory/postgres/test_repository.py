@@ -239,6 +239,7 @@ def test_one_request_sent_twice_at_once_is_applied_once(memory):
     assert len({answer[0].record.version for answer in answers}) == memory["n"]
 
 
+@pytest.mark.slow
 def test_a_large_batch_needs_few_locks(postgres_database, memory):
     count = 8_000  # a server of the tests has room for 6,400 of them
     memory.repository.apply([Change(kind="write", scope=AGENT, key=f"k{n}", value="1") for n in range(count)])

@@ -80,7 +80,7 @@ def test_each_column_of_dates_is_read_in_the_order_that_its_own_cells_prove(sess
     assert "'N/A' read as missing" in found.footer()
 
 
-@pytest.mark.parametrize("empty", [100, 12_000, 40_000, pytest.param(400_000, marks=pytest.mark.broad)])
+@pytest.mark.parametrize("empty", [100, 12_000, 40_000, pytest.param(400_000, marks=pytest.mark.slow)])
 def test_a_column_of_dates_that_is_empty_for_long_is_read_as_dates(session: SqlSession, empty: int) -> None:
     Path("late.csv").write_text("n,a,b\n" + "1,,N/A\n" * empty + "2,13.02.2024,02/13/2024\n")
     found = session.query("select max(a)::text, max(b)::text from 'late.csv'")
@@ -96,7 +96,7 @@ def test_a_late_date_that_proves_another_order_than_the_first_ones_is_followed(s
     ]
 
 
-@pytest.mark.parametrize("rows", [1, pytest.param(20_000, marks=pytest.mark.broad)])
+@pytest.mark.parametrize("rows", [1, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_points_stand_between_thousands_where_another_column_has_decimal_commas(session: SqlSession, rows: int) -> None:
     """What no comma proves keeps its text: versions, addresses, codes."""
     lines = "1.000;0,00;1.00;10.0.0.1;007;01.02.2024\n50.813;1.234,50;2.5.1;10.0.0.2;008;13.02.2024\nN/A;-3;1;::1;9;\n"

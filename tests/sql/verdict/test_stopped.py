@@ -16,7 +16,7 @@ SQL = "select 1 as a, (select 2) from range(10) join range(20) on true"
 
 
 @pytest.mark.races  # a signal comes when it comes
-@pytest.mark.parametrize("is_first", [False, True], ids=["later", "first"])
+@pytest.mark.parametrize("is_first", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["later", "first"])
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such timers")
 def test_a_stop_while_a_statement_is_parsed_is_a_stop(is_first: bool) -> None:
     def stop(*_: Any) -> NoReturn:
@@ -42,6 +42,7 @@ def test_a_stop_while_a_statement_is_parsed_is_a_stop(is_first: bool) -> None:
     assert seen["stopped"]
 
 
+@pytest.mark.slow
 @pytest.mark.races
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such timers")
 def test_a_stop_while_pages_are_opened_is_a_stop() -> None:

@@ -176,6 +176,7 @@ def test_a_workbook_is_read_in_a_process_of_its_own(tmp_path: Path, monkeypatch:
             session.query("from 'bad.xlsx'", isolated=True)
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_a_workbook_that_unpacks_to_too_much_ends_in_its_process(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
@@ -192,7 +193,8 @@ def test_a_workbook_that_unpacks_to_too_much_ends_in_its_process(tmp_path: Path)
 
 
 @pytest.mark.races
-@pytest.mark.parametrize("driver", ["postgresql", pytest.param("postgresql+psycopg", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", ["postgresql", "postgresql+psycopg"])
 def test_postgres_runs_in_the_worker_for_a_model(postgres_url: str, driver: str) -> None:
     url = postgres_url.replace("postgresql", driver, 1)
     with SqlSession(connections={"pg": url}, memory_bytes=100_000_000) as session:

@@ -170,6 +170,7 @@ def test_a_worker_is_kept_when_its_query_was_wrong(engine: IsolatedEngine) -> No
     assert worker_of(engine).pid == first
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="data is limited, and shown, by Linux")
 def test_what_a_query_took_is_there_for_the_next_whether_it_was_stopped_or_not(engine: IsolatedEngine) -> None:
     # Two shapes, because what an allocator keeps of the one does not fit the other.

@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -197,7 +197,9 @@ def tmp_path(request: pytest.FixtureRequest) -> Path:
     """Return a folder of the test's own: to wait for a disk takes longer than most tests that write to one."""
     if request.node.get_closest_marker("in_memory"):
         return request.getfixturevalue("quick_folders")("test")
-    return request.getfixturevalue("tmp_path_factory").mktemp(re.sub(r"\W", "_", request.node.name)[:30])
+    # With a number of ours: pytest would look through all folders of the run for the next one.
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    return request.getfixturevalue("tmp_path_factory").mktemp(f"{name}{next(_numbers)}", numbered=False)
 
 
 @pytest.fixture(scope="session")
@@ -339,6 +341,12 @@ KILLS = int(os.environ.get("TEST_KILLS", "6"))
 """How often tests kill something, at a random moment or in turn; ``TEST_KILLS=20`` looks more closely."""
 
 _NOBODY = 65534
+
+
+def mostly_slow(cases: Iterable[Any], every: int) -> list[Any]:
+    """Return the cases of a table, all but every so many marked slow: they prove one line, and each takes a while."""
+    cases = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=[pytest.mark.slow] if at % every else []) for at, case in enumerate(cases)]
 
 
 def _hide_the_test() -> None:

@@ -299,7 +299,7 @@ def _asked(
 
 
 _WAYS = [f"{wire}-{how}" for wire in WIRES for how in ("streaming", "plain")]
-_QUICK = ("openai-chat-streaming", "openai-plain", "anthropic-streaming", "gemini-plain")  # a way of each protocol
+_QUICK = ("openai-chat-streaming", "anthropic-plain")
 
 
 # All attacks over one way; over the seven others a seventh each, so that one of them carries each attack once more:

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from nbtools import Workbench
+from tests.conftest import mostly_slow
 
 pytestmark = pytest.mark.broad
 
@@ -200,7 +201,7 @@ def test_a_query_can_be_judged_without_running(nbtools: Callable[..., Any], tmp_
     assert "/etc/hostname" in refused.err
 
 
-@pytest.mark.parametrize("form", ["csv", "json", "table"])
+@pytest.mark.parametrize("form", mostly_slow(["csv", "json", "table"], 3))
 def test_a_pipe_gets_every_row_of_a_file(nbtools: Callable[..., Any], tmp_path: Path, form: str) -> None:
     (tmp_path / "big.csv").write_text("n\n" + "\n".join(map(str, range(200_000))), encoding="utf-8")
     done = nbtools("sql", "from 'big.csv'", "--format", form)

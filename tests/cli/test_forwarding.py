@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.conftest import KILLS, wait_until
+from tests.conftest import KILLS, mostly_slow, wait_until
 
 pytestmark = [
     pytest.mark.processes,
@@ -135,17 +135,20 @@ def _without_chance(out: str) -> Any:
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "given"),
-    [
-        (("call", "calculator", "--json", '{"expression": "6*7"}'), ""),
-        (("call", "calculator", "--json", "-"), '{"expression": "1/0"}'),
-        (("call", "kalculator"), ""),
-        (("call", "calculator", "--json", "[1]"), ""),
-        (("call", "calculator", "--jsn", "{}"), ""),
-        (("sql", "select 'é→' as s, 1 as n", "--format", "json"), ""),
-        (("sql", "-"), "select nonsense"),
-        (("sql", "select * from 'rows.csv'", "--format", "csv"), ""),
-        (("memory", "get", "nothing"), ""),
-    ],
+    mostly_slow(
+        [
+            (("call", "calculator", "--json", '{"expression": "6*7"}'), ""),
+            (("call", "calculator", "--json", "-"), '{"expression": "1/0"}'),
+            (("call", "kalculator"), ""),
+            (("call", "calculator", "--json", "[1]"), ""),
+            (("call", "calculator", "--jsn", "{}"), ""),
+            (("sql", "select 'é→' as s, 1 as n", "--format", "json"), ""),
+            (("sql", "-"), "select nonsense"),
+            (("sql", "select * from 'rows.csv'", "--format", "csv"), ""),
+            (("memory", "get", "nothing"), ""),
+        ],
+        2,
+    ),
 )
 def test_a_command_does_the_same_as_in_a_process_of_its_own(
     served: Served, arguments: tuple[str, ...], given: str

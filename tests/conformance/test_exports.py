@@ -25,6 +25,7 @@ from nbtools.errors import NbtoolsError, SqlInvalid
 from nbtools.sql import SqlSession, open_frame
 from nbtools.texts.values import text_of
 from tests.conformance.leaves import DOCUMENT, LEAVES, NESTINGS, WKB, query, read_back, texts_of, type_of
+from tests.conftest import mostly_slow
 
 pytestmark = pytest.mark.broad
 
@@ -419,7 +420,7 @@ _ENDS = ("170141183460469231731687303715884105727::HUGEINT", "340282366920938463
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("nesting", NESTINGS)
+@pytest.mark.parametrize("nesting", mostly_slow(NESTINGS, 3))
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
 def test_a_file_is_the_same_wherever_it_lies(session: SqlSession, tmp_path: Path, form: str, nesting: str) -> None:
     """Below an allowed folder DuckDB's own COPY writes it, elsewhere rows of Arrow do, or Python."""

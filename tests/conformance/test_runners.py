@@ -257,6 +257,7 @@ def test_who_may_have_to_be_asked_stays_with_the_driver(root: Path, tmp_path: Pa
         assert run.progress.nodes["a"].view()["data"] == os.getpid()
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_told_and_the_run_can_be_resumed(wb: Workbench) -> None:
     text = HEAD + "nodes:\n  - {id: a, tool: look, args: {value: 7}}\noutputs: {a: '${nodes.a.data}'}\n"
     # Dask's own setting says how long one is waited for that is busy, or only starts.

@@ -20,7 +20,7 @@ from nbtools.assembly.health import policy_faults
 from nbtools.contract.tool import ToolCall
 from nbtools.errors import ConfigInvalid, ConfigMissing, NbtoolsError, PermissionDenied
 from nbtools.ground.config import Config
-from tests.conftest import trusted_settings
+from tests.conftest import mostly_slow, trusted_settings
 
 # One wide value for each setting that is not harmless; a new one has to be entered, or declared to do nothing.
 HOSTILE = """
@@ -240,10 +240,10 @@ def test_another_model_does_not_answer_under_a_name_that_is_left_out(here: Path)
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("words", [("tools",), ("mcp",), ("agent", "hi", "--model", "claude"), ("doctor",)])
-def test_a_hostile_clone_starts_nothing_and_one_line_says_what_was_left_out(here: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", mostly_slow(["tools", "mcp", "agent hi --model claude", "doctor"], 2))
+def test_a_hostile_clone_starts_nothing_and_one_line_says_what_was_left_out(here: Path, words: str) -> None:
     environ = {**os.environ, "OPENAI_API_KEY": "sk-1234567890abcdef1234", "NBTOOLS_MEMORY_URL": ":memory:"}
-    command = [sys.executable, "-m", "nbtools.cli", *words]
+    command = [sys.executable, "-m", "nbtools.cli", *words.split()]
     done = subprocess.run(
         command,
         cwd=here,

@@ -43,6 +43,7 @@ print("lines:", saved.success, shell.run_cell("%nbsql select 2 as b").success)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_a_stop_in_any_import_of_the_first_magic_breaks_nothing_and_shows_three_lines(tmp_path: Path) -> None:
     environment = {**os.environ, "NBTOOLS_HOME": f"{tmp_path}/home"}

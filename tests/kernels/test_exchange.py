@@ -211,6 +211,7 @@ def test_figures_come_as_pictures(real: Kernels) -> None:
     assert picture.data.startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_kernel_that_is_sent_the_text_exchanges_too() -> None:
     with Kernels("spawned") as kernels:

@@ -163,6 +163,7 @@ def test_the_answer_to_an_interrupted_call_is_nobodys(kernels: Kernels, is_late:
     kernels.stop("s")
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_it_works_on_a_spawned_kernel_too() -> None:
     notes = Notes()

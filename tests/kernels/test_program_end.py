@@ -197,6 +197,7 @@ def test_many_open_files_are_closed(kernels: Kernels, tmp_path: Path) -> None:
     assert (tmp_path / "many.txt").read_text() == "x" * 2_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spares", [0, 1])
 def test_objects_are_looked_through_only_where_something_is_open(spares: int) -> None:
     # What a script waits for at its end, when it has opened nothing.

@@ -162,6 +162,7 @@ def test_the_folder_of_a_session_can_change_between_runs(kernels: Kernels, tmp_p
     assert done.stdout == f"{tmp_path} 1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_an_idle_session_is_ended() -> None:
     with Kernels(spares=0, preloads=(), idle_s=0.2) as own:

@@ -179,6 +179,7 @@ def test_files_and_devices_serve_as_well(tmp_path):
     assert json.loads(first)["result"]["serverInfo"]["name"] == "nbtools"
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_in_the_middle_of_a_call_ends_the_server(own_server):
     send(own_server, call(1, "sleep", seconds=600), call(2, "repeat", text="a", times=1))
     assert texts(own_server, 1) == {2: "a"}, "a call that takes its time holds up no other"

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from nbtools.assembly.workbench import Workbench
+from tests.conftest import mostly_slow
 
 pytestmark = pytest.mark.broad
 
@@ -102,7 +103,7 @@ def _made(view: Any, language: str, **names: Any) -> tuple[str, Any]:
     return code, names.get("df")
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", mostly_slow(FILES, 3))
 def test_code_of_a_text_file_makes_the_rows_that_are_shown(workbench: Any, front_end: Any, name: str) -> None:
     content, column, (op, value), refused = FILES[name]
     path = Path("a.csv.gz" if content.startswith(b"\x1f\x8b") else "a.csv")
@@ -142,7 +143,7 @@ CONDITIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("source", ["csv", "parquet", "frame"])
+@pytest.mark.parametrize("source", mostly_slow(["csv", "parquet", "frame"], 3))
 def test_conditions_mean_the_same_in_code(workbench: Any, front_end: Any, source: str) -> None:
     Path("a.csv").write_text(
         "id,day,at,ok\n1,2024-02-03,2024-02-03 10:00:00,true\n2,2024-03-01,2024-03-01 00:00:00,false\n3,,,\n"

@@ -123,6 +123,7 @@ def test_a_file_with_mistakes_is_told(folder):
         wb.executor.tools()
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_file_is_called_by_an_mcp_client(folder):
     async def call():

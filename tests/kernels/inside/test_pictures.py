@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from nbtools.kernels import Kernels
 from nbtools.kernels.inside import pictures
+from tests.conftest import mostly_slow
 
 pytestmark = pytest.mark.broad
 
@@ -97,7 +98,7 @@ def pixels(picture: bytes) -> np.ndarray[Any, Any]:
     return np.asarray(plt.imread(io.BytesIO(picture)))
 
 
-@pytest.mark.parametrize("name", CHARTS)
+@pytest.mark.parametrize("name", mostly_slow(CHARTS, 3))
 def test_a_chart_looks_as_ipython_prints_it(name: str) -> None:
     expected = pylabtools.print_figure(chart(CHARTS[name]))
     made = pictures.print_figure(chart(CHARTS[name]))
@@ -199,6 +200,7 @@ def test_another_backend_than_the_inline_one_shows_no_pictures_below_the_cell() 
     assert pictures.open_figures() == [figure]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_what_a_script_asks_of_the_inline_backend_is_done() -> None:
     code = (

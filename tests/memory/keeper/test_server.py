@@ -140,6 +140,7 @@ def test_a_request_is_applied_once_over_a_kill(open_shared, path):
     assert memory["n"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.races
 def test_many_starters_get_one_keeper(path):
     """Eight processes want a memory at the same moment; all get the same one."""

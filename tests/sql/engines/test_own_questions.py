@@ -33,11 +33,12 @@ def make_database(folder: Path, *statements: str) -> str:
     return f"duckdb:///{folder}/shop.duckdb"
 
 
-# What judges in a worker is what judges here, and each worker is a process: the quick part has every sixth there.
+# What judges in a worker is what judges here, and each worker is a process: the quick part has every sixth there, and
+# every second here.
 @pytest.mark.parametrize(
     ("case", "isolated"),
     [
-        pytest.param(case, isolated, marks=[pytest.mark.slow] if isolated and number % 6 else [])
+        pytest.param(case, isolated, marks=[pytest.mark.slow] if number % (6 if isolated else 2) else [])
         for number, case in enumerate(MACROS)
         for isolated in (False, True)
     ],

@@ -543,6 +543,7 @@ def test_quotes_behind_the_sample_of_a_large_file_are_no_part_of_a_cell(
     assert rows == [["y"], ["z, z"]]
 
 
+@pytest.mark.slow
 @pytest.mark.broad
 def test_words_in_a_large_file_of_very_many_columns_stay_and_that_is_told(session: SqlSession) -> None:
     lines = [

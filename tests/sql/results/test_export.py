@@ -347,6 +347,7 @@ def test_what_writes_a_form_is_imported_beside_the_loop(
     assert aio.run(loops_own()) not in seen
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_disk_that_is_full_leaves_nothing(bench: Workbench, tmp_path: Path, isolated: bool) -> None:

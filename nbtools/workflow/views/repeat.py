@@ -6,7 +6,9 @@ import dataclasses
 import html
 import json
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -65,10 +67,12 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
         self._workflow = workflow
         self._answers = answers or {}
         self._host = dataclasses.replace(host, prompter=self._answered)
-        self._folder = tempfile.TemporaryDirectory(prefix="nbtools-")
-        self._path = Path(self._folder.name, "files", path)
+        self._folder = Path(tempfile.mkdtemp(prefix="nbtools-"))
+        # With this object; a TemporaryDirectory that goes with its owner warns of that.
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._path = self._folder / "files" / path
         for name, text in {path: "", **(files or {})}.items():
-            file = Path(self._folder.name, "files", name)
+            file = self._folder / "files" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         self._nodes: dict[str, Mapping[str, Any]] = {}
@@ -138,7 +142,7 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
         inputs = check_inputs(report.workflow, self.inputs)
         order = RunOrder(workflow=report.workflow.name, source=self._path.name, inputs=inputs, files=report.files)
         self._count += 1
-        run = FrozenRun.create(Path(self._folder.name, f"run-{self._count}"), order)
+        run = FrozenRun.create(self._folder / f"run-{self._count}", order)
         definition, log = RunDefinition.of_run(run, self._host), RunLog(run.folder)
         for other, events in self._events.items():
             for event in events if other != name else ():
@@ -148,7 +152,7 @@ class RepeatedSteps(Mapping[str, Mapping[str, Any]]):
     async def _answered(self, prompt: Prompt) -> PromptAnswer:
         """Answer a prompt as the model did in the run."""
         # Folders of runs and of their steps by turns: run-3/sub/each[2]/artifacts/agree.
-        *outer, last = prompt.folder.relative_to(self._folder.name).parts[2::2]
+        *outer, last = prompt.folder.relative_to(self._folder).parts[2::2]
         node, _, item = last.partition(".")
         label = "/".join([*outer, f"{node}[{item}]" if item else node])
         if label not in self._answers:

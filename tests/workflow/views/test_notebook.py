@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import io
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from nbclient import NotebookClient
 
 from nbtools import Workbench
 from nbtools.errors import ConfigInvalid, FileAlreadyExists, FileMissing, InvalidArguments
+from nbtools.workflow.views.repeat import RepeatedSteps
 from tests.workflow.driver.conftest import TOOLS
 
 ROOT = Path(__file__).parents[3]
@@ -311,3 +314,15 @@ def test_a_step_that_runs_a_notebook_runs_it_again(wb, folder, repeat) -> None:
     run = wb.workflows.run(text, {"n": 5})
     assert run.outputs == {"a": 10}
     assert repeat(run)["outputs"] == {"a": 10}
+
+
+def test_the_folder_of_steps_that_are_repeated_goes_with_them_and_warns_of_nothing(wb) -> None:
+    steps = RepeatedSteps(wb.workflows.host, {"version": 1, "name": "w"}, {})
+    folder = steps._folder
+    assert folder.is_dir()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del steps
+        gc.collect()
+    assert not folder.exists()
+    assert [str(one.message) for one in caught if str(folder) in str(one.message)] == []

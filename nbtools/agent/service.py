@@ -416,9 +416,7 @@ class AgentService(PastRuns):
                     run.end()
             await aio.in_thread(self._folders.prune_once)
 
-        task = loop.create_task(play())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        aio.spawn(play(), self._tasks)
         return run
 
 

@@ -404,6 +404,13 @@ def once(method: Callable[[Any], Coroutine[Any, Any, T]]) -> Callable[[Any], Cor
     return wrapper
 
 
+def spawn(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+    """Do something beside the caller, in a task that is among `tasks` until it is over: a loop holds none itself."""
+    task = asyncio.ensure_future(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
 def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
     """Run blocking work in a daemon thread, with the caller's context variables.
 

@@ -14,7 +14,7 @@ import dataclasses
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,7 @@ class Pool:
                 and lease.surroundings == _hash_surroundings(options)
             ):
                 return lease
-            _spawn(lease.close(), self._ending)
+            aio.spawn(lease.close(), self._ending)
         return await self.open(options)
 
     async def open(self, options: KernelOptions) -> Lease:
@@ -151,7 +151,7 @@ class Pool:
         missing = self._spares - len(self._ready[options]) - self._filling.get(options, 0)
         for _ in range(missing):
             self._filling[options] = self._filling.get(options, 0) + 1
-            _spawn(self._fill(options), self._making)
+            aio.spawn(self._fill(options), self._making)
 
     async def fill(self, options: KernelOptions) -> None:
         """Make the spares with these options now."""
@@ -188,7 +188,7 @@ class Pool:
         while len(self._ready) > _KEPT_OPTIONS:
             _, old = self._ready.popitem(last=False)
             for lease in old:
-                _spawn(lease.close(), self._ending)
+                aio.spawn(lease.close(), self._ending)
 
     async def drain(self) -> None:
         """End all spares."""
@@ -205,13 +205,6 @@ class Pool:
         with contextlib.suppress(Exception):
             await asyncio.gather(*self._making, *self._ending, return_exceptions=True)
         await self.drain()
-
-
-def _spawn(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
-    """Do something beside the caller, in a task that is among `tasks` until it is over."""
-    task = asyncio.ensure_future(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
 
 
 def _hash_surroundings(options: KernelOptions) -> int:

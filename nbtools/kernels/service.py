@@ -332,9 +332,7 @@ class Kernels(ClosedAtEnd):
     def _dispose(self, lease: Lease) -> None:
         """Close a lease in the background; the caller has the result already and does not wait."""
         # The caller, in another thread, wants its result first.
-        task = asyncio.ensure_future(lease.close(delay=_CLOSE_DELAY_S))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        aio.spawn(lease.close(delay=_CLOSE_DELAY_S), self._closing)
 
     async def _run_in_session(self, request: RunRequest, name: str) -> Execution:
         # Before the lock, so that a wrong language is refused at once, not after the run that is under way.

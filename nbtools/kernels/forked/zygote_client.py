@@ -54,7 +54,7 @@ class ZygoteClient:
         self._warm = warm
         self._zygote: WardenClient | None = None
         self._retired: list[WardenClient] = []
-        self._leaving: set[asyncio.Future[None]] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._fingerprint: Fingerprint = ()
         self._path: list[str] = []
         self._lock = asyncio.Lock()
@@ -152,9 +152,7 @@ class ZygoteClient:
         """Let replaced zygotes go that have no kernels left."""
         for old in [old for old in self._retired if not old.children]:
             self._retired.remove(old)
-            leaving = asyncio.ensure_future(old.close())
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            aio.spawn(old.close(), self._leaving)
 
     async def close(self) -> None:
         """End the zygotes and all kernels they forked."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -350,7 +350,7 @@ class Sessions:
         state = EarlierState(lease=await copy_kernel(session), runs=session.runs, own_bytes=own_bytes)
         session.states.append(state)
         # To look takes longer than to copy, where there is much memory.
-        self._hold(self._bound(session))
+        aio.spawn(self._bound(session), self._going_on)
 
     async def _bound(self, session: NamedSession) -> None:
         """Give up the oldest states where the session and they together are beyond its limit of memory."""
@@ -363,12 +363,6 @@ class Sessions:
             # What another look has given up meanwhile counts.
             await session.forget(most=max(count, len(session.states)) - 1)
             session.add_news(f"{STATES_GONE}: with them the session reaches its limit of memory")
-
-    def _hold(self, step: Coroutine[Any, Any, None]) -> None:
-        """Let a step go on beside the others, to its end."""
-        task = asyncio.ensure_future(step)
-        self._going_on.add(task)
-        task.add_done_callback(self._going_on.discard)
 
     async def undo(self, name: str, runs: int) -> tuple[str, ...]:
         """Take a session back to its state before its last runs; return the files that they wrote, which stay.
@@ -467,5 +461,5 @@ class Sessions:
             is_idle = self._idle is not None and time.monotonic() - session.used_at > self._idle
             if is_idle and not session.lock.locked():
                 del self._by_name[name]
-                self._hold(session.finish(self._artifacts_folder()))
+                aio.spawn(session.finish(self._artifacts_folder()), self._going_on)
         self._watch()

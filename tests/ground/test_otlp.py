@@ -118,6 +118,7 @@ def test_a_collector_receives_every_call_once_with_its_story(collector: Collecto
     assert not any(b"sk-12345678" in body for body in collector.bodies)
 
 
+@pytest.mark.slow
 def test_the_service_may_be_called_otherwise(collector: Collector, tmp_path: Path) -> None:
     done = work(f"http://127.0.0.1:{collector.server_port}", tmp_path, OTEL_SERVICE_NAME="my notebook")
     assert done.stdout == "done\n", done.stderr

@@ -48,6 +48,7 @@ def test_frames_files_arrays_and_values_go_in_and_a_value_comes_out(notebook: No
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_odd_frames_go_in_and_come_out_and_what_changes_is_said(notebook: Notebook) -> None:
     notebook.run(
         "mixed = pd.DataFrame({'a': [1, 'x', None]})\n"

@@ -12,7 +12,7 @@ import pytest
 
 from nbtools.kernels import Execution, Kernels
 from nbtools.kernels.forked.backend import ForkedBackend
-from tests.conftest import with_enough_time
+from tests.conftest import mostly_slow, with_enough_time
 
 pytestmark = pytest.mark.processes
 
@@ -24,7 +24,7 @@ SECONDS = 60.0
 Run = Callable[..., Execution]
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
+@pytest.fixture(scope="module", params=mostly_slow(BACKENDS, every=2))
 def kernels(request: pytest.FixtureRequest) -> Iterator[Kernels]:
     # What is started again for each script loads what the script asks for, and no more.
     preloads = ("numpy", "matplotlib") if request.param == "forked" else ()

@@ -32,8 +32,8 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("warm_s", [0, 2], ids=["own process", "shared process"])
-@pytest.mark.parametrize("level", LEVELS)
+# Each wall and each kind of process once: what walls keep in does not depend on who forks.
+@pytest.mark.parametrize(("level", "warm_s"), [*zip(LEVELS * 2, (0, 2), strict=False)])
 def test_after_all_attacks_nothing_is_left_and_what_lived_before_lives(level: str, warm_s: int) -> None:
     code = """
 answer = {'went wrong': []}

@@ -45,6 +45,7 @@ def stopped(path):
 
 
 @pytest.mark.races
+@pytest.mark.slow
 def test_a_change_without_an_answer_is_told_to_be_unknown_and_repeats_as_itself(open_shared, stopped):
     patient, memory = open_shared(), open_shared(timeout=1.0)
     patient.incr("n")  # A machine with much to do starts a keeper in more than two seconds, or wakes one in one.

@@ -173,7 +173,6 @@ def test_special_moments_reach_arrow_and_polars_as_text(session: SqlSession) -> 
         assert again == [[True, "DATE"]]
 
 
-@pytest.mark.slow
 def test_values_are_exact_without_pyarrow() -> None:
     checked = """
 import json, sys

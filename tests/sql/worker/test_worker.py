@@ -300,7 +300,6 @@ def test_frames_reach_the_worker_without_pyarrow(tmp_path: Path) -> None:
         assert ask(engine, "select 1.5::decimal(5,2), uuid '00000000-0000-0000-0000-000000000001'")[0][0] == 1.5
 
 
-@pytest.mark.slow
 def test_everything_works_in_process_without_pyarrow() -> None:
     program = (
         "import sys, json\n"

@@ -341,7 +341,7 @@ def test_a_reload_leaves_out_what_is_gone_and_says_so(page: Any, workbench: Work
     explorer.close()
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 700), ("dark", 700)])
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 700)])
 def test_the_explorer_is_found_good_by_axe_and_keeps_its_pictures(
     page: Any, workbench: Workbench, theme: str, width: int
 ) -> None:

@@ -202,7 +202,7 @@ def _note(wrong: list[str], name: str, problem: Any) -> None:
     wrong.append(f"{name}: {problem}")
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 700), ("dark", 700)])
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 700)])
 def test_cards_and_browsers_are_found_good_by_axe_and_nothing_hangs_over(
     browser: Any, workbench: Workbench, theme: str, width: int
 ) -> None:

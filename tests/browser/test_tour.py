@@ -30,6 +30,7 @@ def _picture(page: Any, path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lab", ["light"], indirect=True)
 def test_the_tour_runs_in_jupyterlab_and_shows_its_pictures(
     lab: Any, open_notebook: Any, request: pytest.FixtureRequest
 ) -> None:

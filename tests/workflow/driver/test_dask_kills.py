@@ -166,7 +166,7 @@ class Soon:
         self._timer.join()
 
 
-@pytest.mark.parametrize("seed", range(KILLS))
+@pytest.mark.parametrize("seed", range(max(2, KILLS // 2)))
 def test_a_worker_is_killed(wb: Workbench, cluster: Any, tmp_path: Path, seed: int) -> None:
     with distributed.Client(cluster, set_as_default=False) as client:
         victims = []

@@ -12,6 +12,8 @@ import pytest
 from nbtools.errors import SqlFailed, SqlInvalid
 from nbtools.sql import SqlSession
 
+pytestmark = pytest.mark.broad
+
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlSession]:

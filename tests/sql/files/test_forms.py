@@ -18,6 +18,8 @@ from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.engine import DuckDBEngine
 from nbtools.texts.sql_quotes import quote_text
 
+pytestmark = pytest.mark.broad
+
 openpyxl = pytest.importorskip("openpyxl")
 pd = pytest.importorskip("pandas")
 

@@ -11,6 +11,8 @@ import pytest
 
 from nbtools.sql import SqlSession
 
+pytestmark = pytest.mark.broad
+
 _MANY = 21_000  # more lines than DuckDB looks at
 
 

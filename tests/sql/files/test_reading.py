@@ -22,6 +22,8 @@ from nbtools.sql.preparation import Preparation
 from nbtools.sql.verdict.reviewed import names
 from nbtools.sql.verdict.sqlglot_parser import is_free_of_changes
 
+pytestmark = pytest.mark.broad
+
 _MANY = 21_000  # more lines than DuckDB looks at
 
 

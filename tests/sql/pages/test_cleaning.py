@@ -26,6 +26,8 @@ from nbtools.sql.pages.spelling import spelled
 from nbtools.sql.session import SqlSession
 from nbtools.texts.sql_quotes import quote_text
 
+pytestmark = pytest.mark.broad
+
 FRAME = pd.DataFrame(
     {
         "n": range(8),

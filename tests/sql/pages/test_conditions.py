@@ -16,6 +16,8 @@ from nbtools.sql.pages.pager import Arrangement
 from nbtools.sql.results.texts import as_whole
 from nbtools.sql.session import SqlSession
 
+pytestmark = pytest.mark.broad
+
 KATHMANDU = zoneinfo.ZoneInfo("Asia/Kathmandu")
 MOMENTS = [dt.datetime(2020, 7, 1, hour, tzinfo=KATHMANDU) for hour in range(10)]
 

@@ -15,6 +15,8 @@ from nbtools.texts.sql_quotes import quote_text
 from tests.conftest import wait_until
 from tests.jupyter.conftest import Notebook
 
+pytestmark = pytest.mark.broad
+
 
 @pytest.fixture
 def notebook(shared_notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Notebook:

@@ -20,6 +20,8 @@ from nbtools.sql.pages.spelling import quoted
 from nbtools.widgets.explorer import Explorer
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.broad
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -169,16 +169,16 @@ def test_a_file_is_written_whole_below_the_folders(bench: Workbench, tmp_path: P
 
 def test_a_query_has_the_time_that_it_is_given(bench: Workbench, tmp_path: Path) -> None:
     endless = "select count(*) from range(100000000) a, range(100000000) b where a.range + b.range < 5"
-    usual = bench.door.limits
-    for ask in (bench.query, lambda sql, **more: bench.export(sql, tmp_path / "rows.csv", **more)):
+    asks = (bench.query, lambda sql, **more: bench.export(sql, tmp_path / "rows.csv", **more))
+    for ask in asks:
         for nonsense in (0, -5, float("nan")):
             with pytest.raises(InvalidArguments, match=f"timeout={nonsense!r}"):
                 ask("select 1", timeout=nonsense)
-        # What a call may take at most, without a time of its own, does not end one that has more.
-        bench.door.limits = CallLimits(timeout=0.1)
+    # What a call may take at most, without a time of its own, does not end one that has more.
+    bench.door.limits = CallLimits(timeout=0.1)
+    for ask in asks:
         with pytest.raises(CallTimeout, match="the query exceeded its time"):
             ask(endless, timeout=0.2)
-        bench.door.limits = usual
 
 
 def test_a_file_that_cannot_be_written_stays_as_it_was(bench: Workbench, tmp_path: Path) -> None:

@@ -16,9 +16,11 @@ import dataclasses
 import json
 import mimetypes
 import re
+import shutil
 import tempfile
 import threading
 import warnings
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -94,7 +96,7 @@ class McpExecutor:
         self._door = door or Door()
         self._connection: ServerConnection | None = None
         self._tools = Registry()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
         self._lock, self._connecting = threading.Lock(), threading.Lock()
         self._was_tried = self._is_closed = False
         self._failure: errors.NetworkError | None = None
@@ -291,9 +293,10 @@ class McpExecutor:
             ) from None
         with self._lock:
             if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="nbtools-mcp-")
-        suffix = mimetypes.guess_extension(mime) or ".bin"
-        path = Path(self._folder.name, fresh_id() + suffix)
+                self._folder = Path(tempfile.mkdtemp(prefix="nbtools-mcp-"))
+                # With this object; a TemporaryDirectory that goes with its owner warns of that.
+                weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            path = self._folder / (fresh_id() + (mimetypes.guess_extension(mime) or ".bin"))
         path.write_bytes(decoded)
         return dataclasses.replace(Artifact.from_path(path), mime=mime)
 
@@ -304,7 +307,7 @@ class McpExecutor:
             await self._connection.close()
             self._connection = None
         if self._folder is not None:
-            self._folder.cleanup()
+            shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
     close = aio.blocking(aclose)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -117,6 +119,20 @@ def test_closing_ends_the_wait_for_a_server(tmp_path):
     server.close()
     assert server.tools().names == ()
     assert time.monotonic() - begun < 15, "the wait for the answer itself takes 20 s"
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
+def test_pictures_go_with_their_client_without_a_warning(tmp_path, is_closed, recwarn):
+    server = McpExecutor("s", settings(tmp_path / "s", [GOOD]))
+    picture = Path(server._save("iVBORw0KGgo=", "image/png").path)
+    assert picture.suffix == ".png"
+    assert picture.exists()
+    if is_closed:
+        server.close()
+    del server
+    gc.collect()
+    assert not picture.parent.exists()
+    assert not recwarn.list
 
 
 def test_listing_connects_all(made, tmp_path):

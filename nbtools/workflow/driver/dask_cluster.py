@@ -22,6 +22,7 @@ import secrets
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -44,6 +45,7 @@ _PATIENCE = "distributed.comm.timeouts.connect"
 _AGAIN_S = 2.0
 _LOOK_S = 2.0
 _NO_WORKER_S = 60.0
+_NO_SCHEDULER = "the scheduler was lost"
 _MOST_STARTS = 3
 # A tool that failed by one of these on a worker may find on the driver's machine what it lacked.
 _LACKING = frozenset({"CONFIG_MISSING", "FILE_NOT_FOUND", "PATH_NOT_ALLOWED", "PERMISSION_DENIED", "TOOL_NOT_FOUND"})
@@ -111,7 +113,7 @@ class DaskRunner:
 
     async def aperform(self, step: StepAttempt, means: Means) -> Any:
         """Return the result of a step, see `StepRunner.aperform`."""
-        loss = "its worker was lost"
+        losses: list[str] = []
         here = functools.partial(self._local.aperform, step, means)
         # A step that ends its worker each time must not take down one worker after the other.
         for _ in range(_MOST_STARTS):
@@ -134,8 +136,10 @@ class DaskRunner:
                 return unknown_result(lost, needs_value=step.needs_value)
             if not loss:
                 return await here()
+            losses.append(loss)
         hint = "It may need more memory than a worker has, or end its process."
-        return failure_result("KERNEL_DIED", f"{loss}, {_MOST_STARTS} times.", hint)
+        counts = (f"{loss}, {count} times" if count > 1 else loss for loss, count in Counter(losses).items())
+        return failure_result("KERNEL_DIED", f"{'; then '.join(counts)}.", hint)
 
     def _may_leave(self, node: NodeFields, cluster: _Cluster) -> bool:
         # Variables of the environment are of this process, and often secrets: they are not sent anywhere.
@@ -173,7 +177,7 @@ class _Connection:
 
     def cluster(self) -> _Cluster | None:
         """Return the cluster, `None` while it is lost; one that was started here does not come back."""
-        if not self._cluster.is_lost:
+        if not self._cluster.loss:
             return self._cluster
         is_due = self._trying is None and time.monotonic() - self._tried > _AGAIN_S
         if is_due and self._executor != _LOCAL:
@@ -204,7 +208,8 @@ class _Cluster:
 
         self.recipe = recipe
         self._patience = dask.utils.parse_timedelta(dask.config.get(_PATIENCE))
-        self.is_lost = False
+        # Why nobody there answers any more; empty while somebody does.
+        self.loss = ""
         self._recipe = _pickled(recipe)
         self._memory = this_machine() if recipe.memory == "machine" else recipe.memory
         self._topic = f"nbtools-{secrets.token_hex(8)}"
@@ -262,7 +267,7 @@ class _Cluster:
         try:
             task, resources = pickle.dumps(remote), step.node.resources
             future = await in_thread(self._submit, key, task, resources, lambda: _tell_loop(loop, ended.set))
-            while future is not None and not ended.is_set() and not self.is_lost:
+            while future is not None and not ended.is_set() and not self.loss:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(ended.wait(), _LOOK_S)
                 if not ended.is_set():
@@ -291,7 +296,7 @@ class _Cluster:
             self._ended.clear()
             future.add_done_callback(lambda _: ended())
         except Exception:  # whatever a client that has lost its scheduler raises
-            self.is_lost = True
+            self.loss = _NO_SCHEDULER
             return None
         return future
 
@@ -311,32 +316,33 @@ class _Cluster:
 
         from distributed import KilledWorker
 
-        if future is None or self.is_lost:
-            return "the scheduler was lost", {}
+        if future is None or self.loss:
+            return self.loss, {}
         try:
             outcome = future.result(timeout=self._patience)
         except KilledWorker:
             return "its worker was lost", {}
         except (CancelledError, TimeoutError):
-            self.is_lost = True  # nobody here cancels a task and waits for it
-            return "the scheduler was lost", {}
+            self.loss = _NO_SCHEDULER  # nobody here cancels a task and waits for it
+            return self.loss, {}
         except Exception as exc:
             return f"its worker failed: {type(exc).__name__}: {exc}", {}
         if "restarted" in outcome:  # the client has found a scheduler that knows nothing of us
-            self.is_lost = True
+            self.loss = _NO_SCHEDULER
         return "its worker was lost" if "again" in outcome else "", outcome
 
     def _look(self) -> None:
         """Find out whether there is still someone who could answer."""
         if self._client.status not in {"running", "connecting"}:
-            self.is_lost = True
+            self.loss = _NO_SCHEDULER
             return
         if self._client.scheduler_info().get("workers"):
             self._no_worker_since = None
             return
         # Workers come and go: a cluster that scales is given a minute before its scheduler counts as lost.
         self._no_worker_since = self._no_worker_since or time.monotonic()
-        self.is_lost = time.monotonic() - self._no_worker_since > _NO_WORKER_S
+        if time.monotonic() - self._no_worker_since > _NO_WORKER_S:
+            self.loss = f"no worker of the cluster came back within {_NO_WORKER_S:g} s"
 
     def _stop(self, key: str) -> None:
         from distributed import Future

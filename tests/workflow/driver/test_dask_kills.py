@@ -23,9 +23,11 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.contract.tool import tool
+from nbtools.workflow.driver import dask_cluster
 from tests.conftest import KILLS, wait_until
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
+dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
 WORKERS = 2
@@ -122,9 +124,10 @@ def wb(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    with distributed.LocalCluster(
-        n_workers=WORKERS, threads_per_worker=2, dashboard_address="127.0.0.1:0", silence_logs=50
-    ) as made:
+    # It would close a worker for good that is not there 15 s after it was killed, be it started and killed again since.
+    stays = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"})
+    options: dict[str, Any] = {"threads_per_worker": 2, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    with stays, distributed.LocalCluster(n_workers=WORKERS, **options) as made:
         yield made
 
 
@@ -256,6 +259,38 @@ def test_a_scheduler_that_was_started_again_gets_steps_again(wb: Workbench, tmp_
     assert run.outputs["far"] in {one.pid for one in workers}
     assert run.outputs["then"][0] == os.getpid(), "the driver went on by itself"
     assert run.outputs["then"][-1] in again
+
+
+STAYS = """
+version: 1
+name: stays
+inputs: {folder: {type: string}}
+nodes:
+  - id: stays
+    code: |
+      import time
+      open(inputs["folder"] + "/begun", "w").close()
+      time.sleep(60)
+"""
+
+
+def test_a_cluster_whose_workers_do_not_come_back_is_not_told_as_a_lost_scheduler(
+    wb: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_cluster, "_NO_WORKER_S", 1.0)
+    with programs(tmp_path) as (address, _, workers):
+
+        def kill() -> None:
+            assert wait_until((tmp_path / "begun").exists, 60)
+            for one in workers:
+                one.kill()
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        run = wb.workflows.run(STAYS, {"folder": str(tmp_path)}, executor=address)
+        thread.join()
+    assert run.state == "unknown"
+    assert "no worker of the cluster came back within 1 s; whether" in run.questions[0].text
 
 
 @contextlib.contextmanager

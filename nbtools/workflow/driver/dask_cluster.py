@@ -44,7 +44,9 @@ _PATIENCE = "distributed.comm.timeouts.connect"
 # Seconds from one look for a scheduler that was lost to the next.
 _AGAIN_S = 2.0
 _LOOK_S = 2.0
-_NO_WORKER_S = 60.0
+# How long it may be without a worker is Dask's own setting, too, which is not set by default.
+_WITHOUT_WORKERS = "distributed.scheduler.no-workers-timeout"
+_WITHOUT_WORKERS_S = 60.0
 _NO_SCHEDULER = "the scheduler was lost"
 _MOST_STARTS = 3
 # A tool that failed by one of these on a worker may find on the driver's machine what it lacked.
@@ -208,7 +210,9 @@ class _Cluster:
 
         self.recipe = recipe
         self._patience = dask.utils.parse_timedelta(dask.config.get(_PATIENCE))
-        # Why nobody there answers any more; empty while somebody does.
+        without_workers_s = dask.utils.parse_timedelta(dask.config.get(_WITHOUT_WORKERS, None))
+        self._may_be_without_s = without_workers_s or _WITHOUT_WORKERS_S
+        # Why the cluster counts as lost; empty while it does not.
         self.loss = ""
         self._recipe = _pickled(recipe)
         self._memory = this_machine() if recipe.memory == "machine" else recipe.memory
@@ -339,10 +343,10 @@ class _Cluster:
         if self._client.scheduler_info().get("workers"):
             self._no_worker_since = None
             return
-        # Workers come and go: a cluster that scales is given a minute before its scheduler counts as lost.
+        # Workers come and go: a cluster that scales is given a while before it counts as lost.
         self._no_worker_since = self._no_worker_since or time.monotonic()
-        if time.monotonic() - self._no_worker_since > _NO_WORKER_S:
-            self.loss = f"no worker of the cluster came back within {_NO_WORKER_S:g} s"
+        if time.monotonic() - self._no_worker_since > self._may_be_without_s:
+            self.loss = f"no worker of the cluster came back within {self._may_be_without_s:g} s"
 
     def _stop(self, key: str) -> None:
         from distributed import Future

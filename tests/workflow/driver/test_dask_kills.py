@@ -23,7 +23,6 @@ import pytest
 
 from nbtools import Workbench
 from nbtools.contract.tool import tool
-from nbtools.workflow.driver import dask_cluster
 from tests.conftest import KILLS, wait_until
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
@@ -275,10 +274,10 @@ nodes:
 
 
 def test_a_cluster_whose_workers_do_not_come_back_is_not_told_as_a_lost_scheduler(
-    wb: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wb: Workbench, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(dask_cluster, "_NO_WORKER_S", 1.0)
-    with programs(tmp_path) as (address, _, workers):
+    settings = dask.config.set({"distributed.scheduler.no-workers-timeout": "1s"})
+    with settings, programs(tmp_path) as (address, _, workers):
 
         def kill() -> None:
             assert wait_until((tmp_path / "begun").exists, 60)

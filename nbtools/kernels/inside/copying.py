@@ -164,6 +164,12 @@ class Copier:
                 raise _CannotCopyError(f"it {what}, and two processes would use that\nClose it first.")
         if tasks := self._hooks.end.tasks(self._loop.asyncio_loop):
             raise _CannotCopyError(f"{len(tasks)} tasks of asyncio are waiting in it\nAwait or cancel them first.")
+        # IPython keeps a thread for cells such as %%bash, and starts it again for the next one; what `--out` has named
+        # is read by it.
+        shell = self._app.shell
+        magics, names = shell.magics_manager.registry.get("ScriptMagics"), list(shell.user_ns.values())
+        if hasattr(magics, "stop_event_loop") and not any(type(one).__name__ == "_AsyncIOProxy" for one in names):
+            magics.stop_event_loop()
         threads_by_ident = {one.ident: one for one in threading.enumerate()}
         for ident in sys._current_frames():  # noqa: SLF001 - there is no public way
             thread = threads_by_ident.get(ident)

@@ -245,8 +245,9 @@ def build() -> None:
         parent=app, profile_dir=app.profile_dir, compiler_class=XCachingCompiler, user_ns={}
     )
     app.shell = shell
-    # The fork gives it the key and identity that are its own.
-    app.session = Session(parent=app, key=b"")
+    # The fork gives it the key and identity that are its own. To send a large message without copying it, pyzmq would
+    # start threads that a copy of the session lacks.
+    app.session = Session(parent=app, key=b"", copy_threshold=sys.maxsize)
     app.init_extensions()
     shell.transform_cell("x = 1\nprint(x)")
     # The collector would write into every object's header and so copy the pages that forks share.

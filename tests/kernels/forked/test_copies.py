@@ -160,6 +160,35 @@ def test_threads_of_libraries_that_do_not_survive_a_fork_refuse_it(kernels: Kern
         a.fork("b")
 
 
+_LARGE = "from IPython.display import HTML, display; display(HTML('a' * 200_000))"
+
+
+@pytest.mark.parametrize("code", ["print('a' * 200_000)", _LARGE, "%%bash\necho a"], ids=["text", "display", "bash"])
+def test_a_copy_can_be_made_after_large_output_and_after_cells_of_other_programs(kernels: Kernels, code: str) -> None:
+    """A thread that shows large messages without copying them, or waits for other programs, would prevent it."""
+    a = kernels.session("a")
+    before = a.run(code)
+    assert before.ok
+    b = a.fork("b")
+    c = b.fork("c")
+    for session in (a, b, c):
+        done = session.run(code)
+        assert (done.status, done.text(), len(done.displays)) == ("ok", before.text(), len(before.displays))
+
+
+def test_what_a_program_in_the_background_has_written_is_not_lost_for_a_copy(kernels: Kernels) -> None:
+    a = kernels.session("a")
+    a.run("%%bash --bg --out written\necho a")
+
+    def why_not() -> str:
+        with pytest.raises(InvalidArguments) as refused:
+            a.fork("b")
+        return refused.value.message
+
+    assert wait_until(lambda: "thread" in why_not())
+    assert a.run("await written.read()").text() == "b'a\\n'\n"
+
+
 def test_databases_in_memory_come_along_wherever_they_are_held_and_can_be_closed(kernels: Kernels) -> None:
     a = kernels.session("a")
     a.run(

@@ -46,7 +46,6 @@ _AGAIN_S = 2.0
 _LOOK_S = 2.0
 # How long it may be without a worker is Dask's own setting, too, which is not set by default.
 _WITHOUT_WORKERS = "distributed.scheduler.no-workers-timeout"
-_WITHOUT_WORKERS_S = 60.0
 _NO_SCHEDULER = "the scheduler was lost"
 _MOST_STARTS = 3
 # A tool that failed by one of these on a worker may find on the driver's machine what it lacked.
@@ -210,8 +209,7 @@ class _Cluster:
 
         self.recipe = recipe
         self._patience = dask.utils.parse_timedelta(dask.config.get(_PATIENCE))
-        without_workers_s = dask.utils.parse_timedelta(dask.config.get(_WITHOUT_WORKERS, None))
-        self._may_be_without_s = without_workers_s or _WITHOUT_WORKERS_S
+        self._may_be_without_s = dask.utils.parse_timedelta(dask.config.get(_WITHOUT_WORKERS, None) or "60s")
         # Why the cluster counts as lost; empty while it does not.
         self.loss = ""
         self._recipe = _pickled(recipe)

@@ -123,7 +123,7 @@ class GoingOn:
         self._others = others
         self._definition = definition
         self._state = state
-        self._identities: dict[str, tuple[int, list[Identity]]] = {}
+        self._identities: dict[str, tuple[Any, list[Identity]]] = {}
 
     def _steps_of(self, node: str) -> list[Identity] | None:
         """Return the identities of a node's steps; `None` before its items are known."""
@@ -132,8 +132,8 @@ class GoingOn:
             return [ALONE] if self._definition.by_name[node].for_each is None else None
         # To hash ten thousand items for each of them would be a hundred million hashes.
         entry = self._identities.get(node)
-        if entry is None or entry[0] != id(items):
-            entry = self._identities[node] = id(items), identities(items)
+        if entry is None or entry[0] is not items:
+            entry = self._identities[node] = items, identities(items)
         return entry[1]
 
     def _identity(self, node: str, item: int | None) -> Identity:

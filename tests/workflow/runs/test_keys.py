@@ -1,0 +1,69 @@
+"""What the result of a step depends on: parts that say whether it can be used again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbtools.workflow.runs.keys import changes, digest, parts_of
+from nbtools.workflow.spec import CodeNode
+
+INPUTS = {"year": 2025, "place": "x"}
+
+
+def parts(source: str, **more: Any) -> dict[str, str]:
+    node = CodeNode(id="b", code=source, needs=["a"])
+    scope = {"inputs": more.pop("inputs", INPUTS), "nodes": {"a": {"data": more.pop("data", 1)}}}
+    return parts_of(node, {}, scope, source=source, **more)
+
+
+def test_a_hash_is_the_same_in_each_version_so_that_runs_of_before_go_on() -> None:
+    value = {"b": [1, 2.5, None, True], "a": "ä € \ud800"}
+    assert digest(value) == "127f6869e4de25a81b3804bbe43d92e2551bf39f0931be8022f519ee6322774e"
+    assert digest(dict(sorted(value.items()))) == digest(value)
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("inputs['year']", ["year"]),
+        ("inputs.get('place')", ["place"]),
+        ("1", []),
+        ("dict(inputs)", ["place", "year"]),
+        ("inputs[name]", ["place", "year"]),
+    ],
+)
+def test_code_depends_on_the_inputs_that_it_can_read(source: str, names: list[str]) -> None:
+    assert sorted(name for name in parts(source) if name.startswith("input ")) == [f"input {name}" for name in names]
+    later = parts(source, inputs={name: f"{value}!" for name, value in INPUTS.items()})
+    assert sorted(changes(parts(source), later)) == [f"input {name}" for name in names]
+
+
+def test_code_depends_on_the_data_of_the_nodes_that_it_needs() -> None:
+    assert changes(parts("nodes['a']"), parts("nodes['a']", data=2)) == ["result of a"]
+
+
+@pytest.mark.parametrize(("source", "depends"), [("files['a']['x']", True), ("open('a/x')", True), ("'a'", False)])
+def test_code_depends_on_what_the_files_of_nodes_hold_that_it_names(source: str, depends: bool, tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_text("1")
+    before = parts(source, files={"a": {"x": str(file)}})
+    os.utime(file, (1, 1))
+    assert parts(source, files={"a": {"x": str(file)}}) == before
+    file.write_text("2")
+    assert changes(before, parts(source, files={"a": {"x": str(file)}})) == ["files of a"] * depends
+
+
+def test_code_depends_on_the_files_that_it_or_an_input_names(tmp_path: Path) -> None:
+    for name in ("read.csv", "input.csv", "other.csv"):
+        (tmp_path / name).write_text("1")
+    source = "open('read.csv'); inputs['file']"
+    before = parts(source, inputs={"file": "input.csv"}, folder=tmp_path)
+    for name in ("read.csv", "input.csv", "other.csv"):
+        (tmp_path / name).write_text("2")
+    later = parts(source, inputs={"file": "input.csv"}, folder=tmp_path)
+    assert sorted(changes(before, later)) == ["file input.csv", "file read.csv"]
+    assert not [name for name in parts(source, inputs={"file": "input.csv"}) if name.startswith("file ")]

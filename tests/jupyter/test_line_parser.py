@@ -101,6 +101,21 @@ def test_open_braces_that_are_nothing_are_refused(word: str) -> None:
         fill(split(word)[0], NAMES)
 
 
+@pytest.mark.parametrize("text", ["{year: 1}", "{year:d}", "{items: 1}"])
+def test_what_may_be_a_dict_or_a_value_in_a_format_is_neither_until_it_is_quoted(text: str) -> None:
+    with pytest.raises(InvalidArguments, match="neither JSON nor an expression") as refused:
+        fill(Word(text), {"year": 2024, "items": "x"})
+    assert "Put the keys of a dict in quotes" in str(refused.value.hint)
+    assert fill(Word("{year: 6}", quoted=True), {"year": 2024}) == "  2024"
+
+
+def test_a_format_that_does_not_fit_its_value_is_told_with_the_text_as_it_was_typed() -> None:
+    assert fill(Word("{year:>6}"), {"year": 2024}) == "  2024"
+    with pytest.raises(InvalidArguments, match=r"\{items:>10\} cannot be filled in: TypeError") as refused:
+        fill(Word("{items:>10}"), {"items": [1]})
+    assert "{{items:>10}}" in str(refused.value.hint)
+
+
 @pytest.mark.parametrize(
     ("word", "value"),
     [

@@ -174,10 +174,11 @@ def fill(word: Word, namespace: Mapping[str, Any]) -> Word:
     if first and first.end == len(word) and not first.shape and (first.fills or not word.quoted):
         value = _evaluate(first, namespace)
         return Word(_as_text(value), start=word.start, quoted=True, value=value)
-    if word.startswith("{") and not (first or word.quoted or _LITERAL.match(word)):
-        raise InvalidArguments(
-            f"{word:.60} is neither JSON nor an expression in braces.", hint="Put it in quotes if it is text."
-        )
+    # `{a: 1}` may be meant as a dict, or as the value of `a` in the format " 1".
+    is_clear = first is not None and not (first.shape and isinstance(_parse_expression(word), ast.Dict))
+    if word.startswith("{") and not (is_clear or word.quoted or _LITERAL.match(word)):
+        hint = "Put the keys of a dict in quotes, or all of it if it is text or a value with a format."
+        raise InvalidArguments(f"{word:.60} is neither JSON nor an expression in braces.", hint=hint)
     parts, index = [], 0
     while index < len(word):
         literal, braces = _LITERAL.match(word, index), _braces_at(word, index)
@@ -189,8 +190,7 @@ def fill(word: Word, namespace: Mapping[str, Any]) -> Word:
             parts.append("{" + literal["text"] + "}")
             index = literal.end()
         elif braces and braces.fills:
-            value = _evaluate(braces, namespace)
-            parts.append(f"{{{braces.shape}}}".format(value) if braces.shape else _as_text(value))
+            parts.append(_as_text(_evaluate(braces, namespace)))
             index = braces.end
         else:
             parts.append(word[index])
@@ -253,12 +253,14 @@ def _as_text(value: Any) -> str:
 
 
 def _evaluate(braces: _Braces, namespace: Mapping[str, Any]) -> Any:
-    """Return the value of an expression; a lone name is the user's, not a builtin's."""
+    """Return the value of an expression, in its format; a lone name is the user's, not a builtin's."""
     try:
         if isinstance(braces.tree, ast.Name):
-            return namespace[braces.tree.id]
-        code = compile(ast.Expression(braces.tree), "<magic>", "eval")
-        return eval(code, dict(namespace))  # noqa: S307 - the user's own line in the user's own kernel
+            value = namespace[braces.tree.id]
+        else:
+            code = compile(ast.Expression(braces.tree), "<magic>", "eval")
+            value = eval(code, dict(namespace))  # noqa: S307 - the user's own line in the user's own kernel
+        return f"{{{braces.shape}}}".format(value) if braces.shape else value
     except Exception as exc:
         names = _names(braces.tree)
         name = str(exc.name) if isinstance(exc, NameError) else names[0] if isinstance(exc, KeyError) else ""
@@ -267,8 +269,8 @@ def _evaluate(braces: _Braces, namespace: Mapping[str, Any]) -> Any:
         what = f"there is no variable {name!r}" if missing else f"{type(exc).__name__}: {exc}"
         hint = f"Did you mean {{{close}}}? " if close else ""
         raise InvalidArguments(
-            f"{{{braces.text}}} cannot be filled in: {what}.",
-            hint=f"{hint}Write {{{{{braces.text}}}}} for the text itself.",
+            f"{{{braces.text}{braces.shape}}} cannot be filled in: {what}.",
+            hint=f"{hint}Write {{{{{braces.text}{braces.shape}}}}} for the text itself.",
         ) from exc
 
 

@@ -12,9 +12,10 @@ from nbtools.cli.command_parser import add_command
 from nbtools.errors import FileAlreadyExists, InvalidArguments
 
 # Where each file of the package goes, and what it is made of: texts with {name}, {effects} and {expected} in them.
+# It lies below src: in the folder where all this is made, Python would take the project for the package.
 _FILES = {
     "pyproject.toml": "pyproject.toml.txt",
-    "{name}/__init__.py": "module.py.txt",
+    "src/{name}/__init__.py": "module.py.txt",
     "tests/test_{name}.py": "test.py.txt",
 }
 

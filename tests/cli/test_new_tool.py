@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,14 @@ def test_a_new_tool_is_installed_called_and_tested(
     tested = run("pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "word_count"))
     assert tested.returncode == 0, tested.stdout
     assert "warning: word_count" not in run("nbtools", "check-tools").stdout
+
+
+def test_the_folder_of_a_new_tool_does_not_stand_for_its_package(nbtools: Callable[..., Any], tmp_path: Path) -> None:
+    """Installed as it lies there, it is found by the folder that its project names, behind the one of the notebook."""
+    assert nbtools("new-tool", "word_count").code == 0
+    spec = PathFinder.find_spec("word_count", [str(tmp_path), str(tmp_path / "word_count/src")])
+    assert spec is not None
+    assert spec.origin == str(tmp_path / "word_count/src/word_count/__init__.py")
 
 
 @pytest.mark.parametrize("name", ["two words", "class", "3d"])

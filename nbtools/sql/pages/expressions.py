@@ -119,15 +119,21 @@ def _cast(node: Any, words: Words) -> str:
         if any("%f" in form or "%z" in form for form in listed):  # which each language takes in its own way
             raise _NoWords
         return words.moments(spelled_expression(value, words), listed, _MOMENTS[kind])
-    value = spelled_expression(inner, words)
-    if kind in {"TEXT", "VARCHAR"}:
-        before = type_of(inner, words)
-        if kind_of(before) != "text" and not _ALIKE.fullmatch(before):
-            raise _NoWords
+    value, before = spelled_expression(inner, words), type_of(inner, words)
+    is_alike = kind_of(before) == "text" or _ALIKE.fullmatch(before)
+    if kind in {"TEXT", "VARCHAR"} and is_alike:
         return words.code("as_text", value)
-    if is_strict or kind not in _NUMBERS:
+    # Each rounds a fraction to a whole number in its own way, and pandas makes one of what is missing.
+    name = "" if is_strict else _NUMBERS.get(kind, "")
+    if not name or (name == "whole" and not is_alike):
         raise _NoWords
-    return words.code(_NUMBERS[kind], value)
+    return words.code(name, value)
+
+
+def _filled(node: Any, words: Words) -> str:
+    if kind_of(type_of(node.this, words)) == "time":  # polars would make texts of all
+        raise _NoWords
+    return words.code("filled", spelled_expression(node.this, words), literal(*node.expressions))
 
 
 def _without(node: Any, words: Words) -> str:
@@ -211,9 +217,7 @@ _RULES: dict[str, Callable[[Any, Words], str]] = {
     "Nullif": lambda node, words: words.code(
         "without", spelled_expression(node.this, words), [literal(node.expression)]
     ),
-    "Coalesce": lambda node, words: words.code(
-        "filled", spelled_expression(node.this, words), literal(*node.expressions)
-    ),
+    "Coalesce": _filled,
     **dict.fromkeys(_SIGNS, _compared),
     "In": _one_of,
     "Contains": _call("contains", "expression"),

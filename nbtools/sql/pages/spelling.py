@@ -19,6 +19,9 @@ Language = Literal["sql", "pandas", "polars"]
 
 # Options of read_csv that pandas and polars have too, and values that one may have where they have not.
 _OPTIONS = frozenset({"decimal_separator", "delim", "encoding", "header", "nullstr", "skip"})
+_ODD_VALUES = (
+    "# Texts that are odd for their new type, such as numbers of 20 digits, may get other values here than by SQL."
+)
 _ONLY = {"comment": {""}, "escape": {"", '"'}, "quote": {"", '"'}, "thousands": {""}}
 
 
@@ -60,7 +63,9 @@ def spelled(
         if connection is not None:
             raise _NoWords
         words = words_of(language)._replace(types=types if file is None else file.types)
-        return "\n".join([*_lines(shape, words, file), "df"])
+        # Each language reads a text as a number or a date by its own rules.
+        note = [_ODD_VALUES] if "TRY_" in shape.source else []
+        return "\n".join([*note, *_lines(shape, words, file), "df"])
     except _NoWords:
         ending = "sql" if language == "pandas" else "query"
         rest = "" if language == "pandas" else ".to_polars()"

@@ -105,6 +105,20 @@ def test_code_that_runs_by_itself_makes_the_rows_of_the_query(steps: Steps, lang
     pd.testing.assert_frame_equal(FRAME, before)
 
 
+@pytest.mark.parametrize("language", ["pandas", "polars"])
+def test_what_another_language_reads_or_rounds_otherwise_is_made_by_the_engine_or_told(language: Any) -> None:
+    types = {"x": "DOUBLE", "n": "BIGINT", "day": "DATE", "text": "VARCHAR"}
+    whole, kept = {"op": "cast", "type": "BIGINT"}, {"op": "trim"}
+    odd: list[tuple[str, dict[str, Any]]] = [("x", whole), ("day", {"op": "fill", "value": "2024-12-31"})]
+    for column, step in odd:
+        code = spelled(cleaned(Shape(source="sales"), column, types[column], step), language, types=types)
+        assert "the engine makes the rows" in code
+    for column, step, is_told in (("text", whole, True), ("n", whole, True), ("text", kept, False)):
+        code = spelled(cleaned(Shape(source="sales"), column, types[column], step), language, types=types)
+        assert "the engine makes the rows" not in code
+        assert code.startswith("# Texts that are odd") is is_told
+
+
 @pytest.mark.parametrize(
     "conditions",
     [

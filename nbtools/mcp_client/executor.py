@@ -251,11 +251,14 @@ class McpExecutor:
         return output
 
     async def _restart(self, why: str) -> ServerConnection:
+        connection = await self._open_connection()
         self.problems.append(f"the server {why} and was started again")
-        return await self._open_connection()
+        return connection
 
     async def _open_connection(self) -> ServerConnection:
-        """Close the old connection, and open a new one."""
+        """Close the old connection, and open a new one, until this client itself is closed."""
+        if self._is_closed:
+            raise errors.NetworkError(f"{self.name}: the connection to this MCP server was closed.")
         if self._connection is not None:
             await self._connection.close()
         # Kept before it is open: closing ends one that is still on its way.

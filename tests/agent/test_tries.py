@@ -28,6 +28,8 @@ def test_the_budgets_are_those_of_all_tries_together(wb: Workbench, tmp_path: Pa
     parts = Budgets.of({"steps": 10, "usd": 0.3, "seconds": 60, "tool_calls": None})
     assert parts.part(3, at_once=True) == Budgets(steps=3, usd=0.3 / 3, seconds=60, tool_calls=None)
     assert parts.part(3, at_once=False).seconds == 20
+    # What is given as a whole number may be divided into parts that are not.
+    assert Budgets(steps=10, usd=1).part(2, at_once=True) == Budgets(steps=5, usd=0.5, tool_calls=100)
     look = _play(tmp_path, "look.yaml", "look")
     runs = wb.agent.tries("Look!", 3, model=look, budgets={"steps": 5})
     assert [(run.state, run.usage["steps"]) for run in runs] == [("budget", 1)] * 3

@@ -135,6 +135,18 @@ def test_pictures_go_with_their_client_without_a_warning(tmp_path, is_closed, re
     assert not recwarn.list
 
 
+def test_a_client_that_was_used_and_closed_starts_its_server_no_more(tmp_path):
+    server = McpExecutor("s", settings(tmp_path / "s", [GOOD]), door=Door())
+    assert call(server, "s__good").ok
+    server.close()
+    (tmp_path / "s").unlink()
+    result = call(server, "s__good")
+    assert result.error.code == "NETWORK_ERROR"
+    assert "was closed" in result.error.message
+    assert list(tmp_path.iterdir()) == []
+    assert not [problem for problem in server.problems if "started again" in problem]
+
+
 def test_listing_connects_all(made, tmp_path):
     with pytest.warns(UserWarning, match="'odd'"), pytest.warns(UserWarning, match="'bad'"):
         assert made.tools().names == ("double", "s__good")

@@ -65,10 +65,11 @@ class Budgets:
             A budget is too small to be divided.
         """
         parts: dict[str, Any] = {}
-        for name, value in dataclasses.asdict(self).items():
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
             if value is None or (name == "seconds" and at_once):
                 continue
-            parts[name] = value // count if isinstance(value, int) and name != "seconds" else value / count
+            parts[name] = value // count if str(field.type).startswith("int") else value / count
             if not parts[name]:
                 hint = f"Give at least {count}: the budgets are those of all tries together."
                 raise ConfigInvalid(f"the budget of {name} is {value}, for {count} tries.", hint=hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import shlex
 import shutil
 import sys
 import tempfile
@@ -55,7 +56,8 @@ def _memory(arguments: argparse.Namespace) -> int:
         try:
             text, _ = wb.perform(ToolCall(tool=name, arguments=fields, caller="cli"), work, **ACTS[name])
         except MemoryNotFound as exc:
-            exc.hint = exc.hint or "nbtools memory list shows what there is."
+            whose = f"--agent {shlex.quote(arguments.agent)} " if arguments.agent else ""
+            exc.hint = exc.hint or f"nbtools memory {whose}list shows what there is."
             raise
         # The door takes any unknown error for a fault of ours; a full disk is reported in its own words.
         except InternalError as exc:

@@ -558,7 +558,7 @@ class AgentMemory(KnowsOtherWords, ClosedAtEnd, Mapping[str, Any]):
                     how = "was deleted" if last[0].change == "delete" else "expired"
                     return MemoryNotFound(
                         f"There is no memory {key!r} for {self.scope}: it {how}.",
-                        hint=f"restore {key!r} brings it back",
+                        hint=f"%memory restore {key!r} brings it back",
                     )
                 # Keys without values, and not all of a large memory: this is for a hint.
                 some = self._query(values=False, limit=1_000).records

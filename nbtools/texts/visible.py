@@ -211,6 +211,7 @@ _COMMANDS = (
     *((f"nbtools runs {verb}", f"%workflow {verb}") for verb in ("answer", "cancel", "export", "report", "show")),
     *((f"nbtools {verb}", f"%nbtools {verb}") for verb in ("doctor", "trust")),
     ("nbtools agent", "%agent"),
+    ("nbtools memory", "%memory"),
 )
 _TO_MAGICS, _TO_COMMANDS = dict(_COMMANDS), {magic: command for command, magic in _COMMANDS}
 _IN_QUOTES = r"(?<!\w)(['\"]).*?\1(?!\w)"

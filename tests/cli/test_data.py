@@ -92,8 +92,9 @@ def test_a_deleted_value_is_restored(nbtools: Callable[..., Any]) -> None:
     nbtools("memory", "save", "goal", "1")
     nbtools("memory", "save", "goal", "2")
     nbtools("memory", "delete", "goal")
-    assert "restore 'goal' brings it back" in nbtools("memory", "get", "goal").err
+    assert "→ nbtools memory restore 'goal' brings it back" in nbtools("memory", "get", "goal").err
     assert nbtools("memory", "restore", "goal").out == "restored goal (version 4)\n"
+    assert "→ nbtools memory --agent x list shows" in nbtools("memory", "--agent", "x", "get", "goal").err
     assert nbtools("memory", "get", "goal").out == "2\n"
     assert nbtools("memory", "restore", "goal", "1").code == 0
     assert nbtools("memory", "get", "goal").out == "1\n"

@@ -275,7 +275,7 @@ def test_a_deleted_item_says_how_it_comes_back_and_comes_back_by_that(notebook) 
     notebook.run("%memory save goal 5")
     notebook.run("%memory save goals 6")
     notebook.run("%memory delete goal")
-    assert notebook.run("%memory get goal").lines[-1] == "→ restore 'goal' brings it back"
+    assert notebook.run("%memory get goal").lines[-1] == "→ %memory restore 'goal' brings it back"
     assert "restore 'goal'" in notebook.run("%tool memory_retrieve --key goal").lines[-1]
     assert notebook.run("%memory restore goal").value.ok
     assert notebook.run("%memory get goal").value == 5

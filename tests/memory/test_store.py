@@ -251,7 +251,7 @@ def test_a_key_that_was_deleted_offers_the_restore_and_no_other_key(memory):
     memory.delete("goal")
     with pytest.raises(MemoryNotFound, match="it was deleted") as caught:
         memory["goal"]
-    assert caught.value.hint == "restore 'goal' brings it back"
+    assert caught.value.hint == "%memory restore 'goal' brings it back"
     with pytest.raises(MemoryNotFound) as caught:
         memory["gaols"]
     assert caught.value.hint == "did you mean 'goals'?"

@@ -11,6 +11,7 @@ import yaml
 from typing_extensions import TypedDict
 
 from nbtools import Workbench, tool
+from nbtools.agent.exports.proof import _moved
 from nbtools.contract.approval.gate import AskFunction, Reply
 from nbtools.errors import InvalidArguments, PathNotAllowed
 from tests.agent.conftest import look
@@ -140,6 +141,17 @@ def test_an_export_replaces_nothing_but_exports(
     for _ in range(2):
         bench.agent.export(run, "run.ipynb")
         bench.agent.export(run, "run.yaml", as_workflow=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "in_copy"),
+    [
+        *((path, path) for path in ("/data-2/a", "/data2", "/my/data", "/data_2")),
+        ({"p": ["/data", "in /data/x, /data."]}, {"p": ["/copy/0-data", "in /copy/0-data/x, /copy/0-data."]}),
+    ],
+)
+def test_a_proof_moves_the_paths_of_its_folders_and_none_that_begin_or_end_like_them(value: Any, in_copy: Any) -> None:
+    assert _moved(value, {"/data": "/copy/0-data"}) == in_copy
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ import pytest
 from nbtools import Workbench, tool
 from nbtools.agent.records.run_log import AgentRunFolder
 from nbtools.agent.undo.taking_back import _undo_note
+from nbtools.agent.undo.witness import ChangeWitness
 from nbtools.contract.approval.gate import AskFunction
-from nbtools.contract.tool import Context
-from nbtools.errors import PermissionDenied
+from nbtools.contract.tool import Context, ToolCall, tool_of
+from nbtools.errors import CallTimeout, ExecutionFailed, NbtoolsError, PermissionDenied
+from nbtools.ground import aio
 from nbtools.memory import AgentMemory
+from nbtools.toolbox.files.file_tools import file_write
 
 YES = AskFunction(lambda _: True)
 
@@ -294,6 +298,22 @@ def test_a_tool_of_somebody_else_is_never_taken_to_have_done_nothing_more(open_b
     assert rows[str(log)]["undone"]
     assert not rows[str(shelf)]["undone"]
     assert "its other changes" in rows[""]["why"]
+
+
+@pytest.mark.parametrize(("error", "rests"), [(CallTimeout("late"), [True]), (ExecutionFailed("no"), [])], ids=repr)
+def test_what_a_call_that_took_too_long_may_still_do_is_unknown(
+    tmp_path: Path, error: NbtoolsError, rests: list[bool]
+) -> None:
+    entries: list[dict[str, Any]] = []
+    run: Any = types.SimpleNamespace(add_undo=entries.append)
+
+    async def fail(_: Context) -> Any:
+        raise error
+
+    context = Context(call=ToolCall(tool="file_write", arguments={}, caller="model"), services={})
+    with pytest.raises(type(error)):
+        aio.run(ChangeWitness(run).watch(tool_of(file_write), {"path": tmp_path / "a.txt"}, fail, context))
+    assert [entry["rest"] for entry in entries] == rests
 
 
 def test_a_call_whose_changes_find_no_room_keeps_its_result_and_says_so(

@@ -238,6 +238,16 @@ def test_what_can_be_done_with_a_run_is_told(nbtools: Callable[..., Any], tmp_pa
     assert f"→ nbtools run --resume {run}" in nbtools("runs", "show", run).out
 
 
+def test_a_file_that_changed_is_said_to_be_used_as_it_was(nbtools: Callable[..., Any], flow: Path) -> None:
+    run = nbtools("run", "flow.yaml", "--json").json["run_id"]
+    flow.write_text(FLOW.replace("A flow", "Another flow"), encoding="utf-8")
+    note = "note: flow.yaml was changed since the run began; this run uses it as it was\n"
+    assert note in nbtools("runs", "show", run).out
+    nbtools("runs", "answer", run, "ask", "yes")
+    nbtools("run", "--resume", run)
+    assert note in nbtools("runs", "show", run).out
+
+
 @pytest.mark.races
 def test_a_run_that_was_stopped_by_ctrl_c_goes_on_and_does_nothing_twice(
     nbtools: Callable[..., Any], environment: dict[str, str], tmp_path: Path

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -81,6 +82,14 @@ def test_keys_in_the_home_folder_cannot_be_read(confined, tmp_path):
     answer = confined(cases, before="import os, subprocess", env={**os.environ, "HOME": str(home)})
     assert (answer["key"], answer["by_other_name"]) == ("PermissionError", "PermissionError")
     assert answer["by_subprocess"] == "CalledProcessError"
+
+
+def test_what_is_written_is_no_program_where_programs_are_listed(confined, inside):
+    program = os.path.realpath(shutil.which("true"))
+    shutil.copy(program, inside / "own")
+    cases = {"own": "subprocess.run(['./own'], check=True)", "listed": f"subprocess.run([{program!r}], check=True)"}
+    answer = confined(cases, before="import subprocess", programs=["/lib", "/lib64", "/usr/lib", program])
+    assert (answer["own"], answer["listed"]) == ("PermissionError", "done")
 
 
 @pytest.mark.parametrize("supervised", [False, True], ids=["alone", "supervised"])

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import os
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -171,6 +172,14 @@ def test_links_do_not_make_a_folder_its_own(here: Path, tmp_path: Path) -> None:
     assert file.left_out.keys() == {"allowed_paths", "connections.x"}
 
 
+@pytest.mark.parametrize("name", ["%2e%2e/x.db", "x.db?mode=rw", "x.db#a", "$HOME/x.db", "~/x.db"])
+def test_a_path_that_another_reader_may_take_elsewhere_is_not_inside(here: Path, name: str) -> None:
+    (here / "nbtools.toml").write_text(f'connections = {{x = "sqlite:///x.db", y = "sqlite:///{name}"}}\n')
+    file = _load().file
+    assert file is not None
+    assert file.left_out.keys() == {"connections.y"}
+
+
 def test_the_file_of_the_home_and_a_named_one_are_the_persons_own(here: Path, tmp_path: Path) -> None:
     named = tmp_path / "mine.toml"
     named.write_text('sandbox = "off"\n')
@@ -278,6 +287,21 @@ def test_a_file_that_others_own_or_may_write_is_left_out_with_its_reason(
     config = Config.load(environ={}, start=below, home=tmp_path / "home")
     assert config.agent_id == ("default" if told else "theirs")
     assert told in config.told_of_file()
+
+
+def test_a_link_of_somebody_else_is_refused_whoever_owns_what_it_leads_to(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = here / "nbtools.toml"
+    link.rename(tmp_path / "own.toml").write_text('agent_id = "mine"\n')
+    link.symlink_to(tmp_path / "own.toml")
+    assert _load().agent_id == "mine"
+    facts = list(link.lstat())
+    facts[stat.ST_UID] += 1
+    monkeypatch.setattr(Path, "lstat", lambda _: os.stat_result(facts))
+    config = _load()
+    assert config.agent_id == "default"
+    assert "another user" in config.told_of_file()
 
 
 @pytest.mark.parametrize(

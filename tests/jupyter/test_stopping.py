@@ -184,6 +184,16 @@ def test_loading_outside_a_cell_changes_no_handler(bare: Any) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_handler_that_a_cell_has_put_there_stays(notebook: Any) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        for code in ("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)", "1"):
+            notebook.run(code)
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.races
 @pytest.mark.skipif(os.name == "nt", reason="a console signal would reach pytest too")
 def test_ctrl_c_ends_a_command_with_130_and_one_line(tmp_path: Path) -> None:

@@ -121,6 +121,14 @@ def test_closing_ends_the_wait_for_a_server(tmp_path):
     assert time.monotonic() - begun < 15, "the wait for the answer itself takes 20 s"
 
 
+def test_a_client_that_was_closed_starts_no_server(tmp_path):
+    server = McpExecutor("s", settings(tmp_path / "s", [GOOD]))
+    server.close()
+    assert server.tools().names == ()
+    assert call(server, "s__good").error.code == "TOOL_NOT_FOUND"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
 def test_pictures_go_with_their_client_without_a_warning(tmp_path, is_closed, recwarn):
     server = McpExecutor("s", settings(tmp_path / "s", [GOOD]))

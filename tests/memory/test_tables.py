@@ -300,6 +300,14 @@ def test_a_series_comes_back_with_its_name_and_what_belongs_to_it(tmp_path: Path
     assert (type(back.name), back.attrs) == (type(name), series.attrs)
 
 
+@pytest.mark.parametrize("attrs", [{"unit": ("mg", 1)}, {1: "one"}], ids=repr)
+def test_attrs_that_would_be_others_in_json_come_back_as_they_were(tmp_path: Path, attrs: dict[object, object]) -> None:
+    frame = pd.DataFrame({"x": [1]})
+    frame.attrs = attrs
+    back = TableFolder(tmp_path).unpack(TableFolder(tmp_path).pack(frame, "x"))
+    assert repr(back.attrs) == repr(attrs)
+
+
 class _Shown(pd.DataFrame):
     """What pandas makes of it is a plain frame."""
 

@@ -1,3 +1,4 @@
+import socket
 import threading
 
 import pytest
@@ -206,6 +207,15 @@ def test_a_deadline_that_is_over_cuts_at_once(site):
         wait_until(lambda: not deadline.left)
         with pytest.raises(CallTimeout):
             Guard(deadline, allow_private=True, look_up=lambda *_: ["127.0.0.9"]).connect("late.example", site.port)
+
+
+def test_a_connection_that_is_there_after_the_end_is_cut():
+    ours, theirs = socket.socketpair()
+    with ours, theirs, Deadline(60) as deadline:
+        deadline.end()
+        deadline.watch(ours)
+        theirs.settimeout(20)
+        assert theirs.recv(1) == b""
 
 
 def test_a_name_that_the_resolver_cannot_take_is_an_invalid_argument():

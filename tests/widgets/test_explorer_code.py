@@ -130,6 +130,19 @@ def test_code_of_a_text_file_makes_the_rows_that_are_shown(workbench: Any, front
                 assert (sorted(rows) == sorted(shown)) if step == "group" else rows == shown, (step, code)
 
 
+def test_a_file_that_could_be_read_by_no_guess_has_rows_and_code_once_its_encoding_is_chosen(
+    workbench: Any, front_end: Any
+) -> None:
+    Path("old.csv").write_bytes("name,n\nZürich,1\n".encode("cp1252"))
+    explorer = workbench.explore("old.csv", caller="magic")
+    view = front_end(explorer)
+    assert "UTF-8" in explorer.problem
+    view.ask("rewrite", at=0, changes={"encoding": "cp1252"})
+    assert explorer.problem == ""
+    for language in LANGUAGES:
+        assert _rows(_made(view, language)[1]) == _rows(explorer.data()) == [["name", "n"], ["Zürich", "1"]]
+
+
 CONDITIONS: list[tuple[str, dict[str, Any]]] = [
     ("day", {"op": "in", "values": ["2024-03-01", None]}),
     ("day", {"op": "between", "value": "2024-02-04", "to": "2025-01-01"}),

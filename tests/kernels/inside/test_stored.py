@@ -150,5 +150,20 @@ def test_a_file_is_read_in_its_folder_alone_and_what_took_its_place_is_refused(t
         load(node)
 
 
+@pytest.mark.parametrize(
+    "table", [pd.DataFrame({"a": ["x", "y"]}), pa.table({"a": ["x", "y"]})], ids=["pandas", "arrow"]
+)
+def test_a_table_whose_texts_lie_outside_of_it_is_refused(tmp_path: Path, table: Any) -> None:
+    node = store(table, str(tmp_path), "v", [])
+    # The end of the last text is in order: only who looks at each of them finds what is not.
+    texts = pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\x40\0\0\0\x02\0\0\0"), pa.py_buffer(b"xy"))
+    batch = pa.record_batch([texts], names=["a"])
+    Path(node[STORED]).unlink()
+    with pa.OSFile(node[STORED], "wb") as file, pa.ipc.new_stream(file, batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(pa.ArrowInvalid):
+        load(node, str(tmp_path), trusted=False)
+
+
 def test_numbers_that_json_lacks_are_read_by_their_names() -> None:
     assert load({STORED: "-inf", "kind": "float"}) == -np.inf

@@ -103,6 +103,15 @@ def test_a_damaged_file_loses_nothing(place, filled, damage):
     assert all_there(place, 40) == []
 
 
+def as_after_a_crash(place):
+    """Copy a memory that is open, with its write-ahead log."""
+    copy = place.path.parent / "copy"
+    shutil.copytree(place.folder, copy / place.folder.name, ignore=shutil.ignore_patterns("lock"))
+    for path in (place.path, place.path.with_name("m.duckdb.wal")):
+        shutil.copy(path, copy)
+    return MemoryDirectory(copy / "m.duckdb")
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_damaged_write_ahead_log_loses_nothing(place, seed):
     """DuckDB itself drops what follows a flipped byte, without a word."""
@@ -111,13 +120,8 @@ def test_a_damaged_write_ahead_log_loses_nothing(place, seed):
         memory.write(f"k{number}", {"n": number}, tags=["t"])
         if number % 10 == 9:
             memory.repository._engine.merge()
-    copy = place.path.parent / "copy"
-    wal = place.path.with_name("m.duckdb.wal")
-    shutil.copytree(place.folder, copy / place.folder.name, ignore=shutil.ignore_patterns("lock"))
-    shutil.copy(place.path, copy)
-    shutil.copy(wal, copy)
+    crashed = as_after_a_crash(place)
     memory.close()
-    crashed = MemoryDirectory(copy / "m.duckdb")
     wal = crashed.path.with_name("m.duckdb.wal")
     at = random.Random(seed).randrange(wal.stat().st_size)
     if seed % 2:
@@ -125,6 +129,23 @@ def test_a_damaged_write_ahead_log_loses_nothing(place, seed):
     else:
         os.truncate(wal, at)
     all_there(crashed, 40)
+
+
+def test_a_damaged_file_takes_its_write_ahead_log_with_it(place):
+    """The log of a file that is gone belongs to no other one."""
+    fill(place, 20)
+    snapshot(place)
+    memory = open_memory(place.path, embedded=True)
+    for number in range(20, 40):
+        memory.write(f"k{number}", {"n": number}, tags=["t"])
+    memory.repository._engine.merge()
+    copy = as_after_a_crash(place)
+    memory.close()
+    flip(copy.path, [*range(4096, 4200), *range(8192, 8300)])
+    (notice,) = all_there(copy, 40)
+    assert "Everything was recovered" in notice
+    aside = {path.name.partition(".damaged-")[0] for path in copy.path.parent.glob("*.damaged-*")}
+    assert aside == {"m.duckdb", "m.duckdb.wal"}
 
 
 def test_a_lost_line_of_the_journal_is_told(place):

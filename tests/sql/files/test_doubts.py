@@ -198,6 +198,13 @@ def test_a_first_line_that_looks_like_the_lines_below_it_is_a_row_or_is_told(
     assert not any("first line" in each.text for each in whole.notes)
 
 
+@pytest.mark.parametrize(("count", "is_told"), [(8, True), (9, False)])
+def test_a_header_is_looked_for_below_eight_titles_and_no_more(session: SqlSession, count: int, is_told: bool) -> None:
+    titles = "".join(f"Line {number},,\n" for number in range(count))
+    Path("titles.csv").write_text(f"{titles}region,n,note\nN,1,a\nS,2,b\n")
+    assert (f"skip = {count} makes" in session.query("from 'titles.csv'").footer()) is is_told
+
+
 @pytest.mark.parametrize(
     ("lines", "header"),
     [

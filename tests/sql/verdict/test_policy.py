@@ -301,6 +301,12 @@ def test_links_that_change_all_the_time_are_refused_and_no_fault(tmp_path):
     assert all(reason is None or "allowed folders" in reason or "changes" in reason for reason in said)
 
 
+@pytest.mark.parametrize("path", ["ls |", "cat x.csv |", "x*.csv|"])
+def test_a_command_is_no_file_whatever_folder_it_would_run_in(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    assert "is a command, not a file" in Files([tmp_path]).refusal(path)
+
+
 def test_macros_of_the_catalog_are_judged_by_their_definitions():
     definitions = Definitions(
         {

@@ -208,6 +208,15 @@ def test_a_workflow_inside_goes_on_where_it_failed(wb):
     assert lines() == ["a", "b a", "a", "b a"]
 
 
+def test_a_workflow_in_a_workflow_that_is_tried_again_goes_on_where_it_failed(wb):
+    Path("inner.yaml").write_text(HEAD.replace("w", "inner") + A + LAST)
+    Path("middle.yaml").write_text(HEAD.replace("w", "middle") + "  - {id: s, workflow: inner.yaml}\n")
+    run = wb.workflows.run(
+        write("  - {id: x, workflow: middle.yaml, retry: {attempts: 2, backoff_s: 0}}\n"), cached=True
+    )
+    assert (run.state, lines()) == ("ok", ["a"]), run
+
+
 def test_an_answer_to_an_unchanged_question_holds_and_a_changed_one_is_asked(wb):
     ask = "  - {id: q, ask: {approve: 'Go?'}}\n"
     run = wb.workflows.run(write(ask, A.replace("tool:", "needs: [q], tool:"), LAST))

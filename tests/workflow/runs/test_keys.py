@@ -67,3 +67,13 @@ def test_code_depends_on_the_files_that_it_or_an_input_names(tmp_path: Path) -> 
     later = parts(source, inputs={"file": "input.csv"}, folder=tmp_path)
     assert sorted(changes(before, later)) == ["file input.csv", "file read.csv"]
     assert not [name for name in parts(source, inputs={"file": "input.csv"}) if name.startswith("file ")]
+
+
+def test_a_file_too_large_to_be_read_is_another_once_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "large.csv"
+    file.touch()
+    os.truncate(file, 65 * 2**20)
+    before = parts("open('large.csv')", folder=tmp_path)
+    assert parts("open('large.csv')", folder=tmp_path) == before
+    os.utime(file, (1, 1))
+    assert changes(before, parts("open('large.csv')", folder=tmp_path)) == ["file large.csv"]

@@ -141,6 +141,17 @@ def test_the_first_item_that_fails_ends_the_node() -> None:
     assert (collect.state, collect.result["error"]["message"]) == ("failed", "item 0: broken")
 
 
+def test_a_node_waits_for_an_item_whose_end_is_unknown_although_another_one_failed() -> None:
+    walk = Walk([tool("a", for_each=[1, 2, 3])])
+    walk.state.apply(ItemsFound(node="a", items=[1, 2, 3]))
+    walk.end("a", 0, state="unknown")
+    walk.end("a", 1, state="failed")
+    assert walk.next() == walk.next("cancelled") == []
+    walk.state.apply(NodeEnded(node="a", item=0, attempt=1, fence=1, state="ok", result={**OK, "data": 1}))
+    [collect] = walk.next()
+    assert (collect.state, collect.result["data"]) == ("failed", [1, None, None])
+
+
 @pytest.mark.parametrize(
     ("node", "words"),
     [

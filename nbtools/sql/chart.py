@@ -7,8 +7,10 @@ import io
 from typing import Any
 
 from nbtools.sql.plots import measure_of
+from nbtools.sql.results.texts import spell
+from nbtools.texts.visible import counted
 
-_MOST_LABELS, _LONGEST_LABEL = 12, 30
+_MOST_LABELS, _MOST_UPRIGHT, _LONGEST_LABEL = 60, 12, 30
 _DARK, _LIGHT = "#111111", "#d0d0d0"
 
 
@@ -33,9 +35,35 @@ class ResultChart:
     """
 
     def __init__(self, kind: str, x: str, y: str | None, data: Any) -> None:
-        self.data = data
         self._kind, self._measure = measure_of(kind)
-        self._x, self._y = x, y
+        self._x, self._y, self._rows = x, y, data
+        self.data = data[data[{"bar": "height", "box": "med", "line": "y"}.get(self._kind, "x")].notna()]
+
+    @property
+    def height(self) -> str:
+        """What is drawn along the vertical axis; empty for boxes of x."""
+        if self._y is None:
+            return "" if self._kind == "box" else "rows"
+        return f"{self._measure} of {self._y}" if self._kind in {"bar", "line"} else self._y
+
+    @property
+    def title(self) -> str:
+        """What the chart shows, such as ``sum of y by x``."""
+        return " by ".join(filter(None, (self.height, self._x)))
+
+    @property
+    def note(self) -> str:
+        """What is not drawn, and why; empty if all is drawn."""
+        rows, is_bar = self._rows, self._kind == "bar"
+        notes = [] if len(rows) else ["the result has no rows"]
+        if "groups" in rows and (more := int(rows["groups"][:1].sum()) - len(rows)):  # the same number in each row
+            notes.append(f"the {len(rows)} {'highest' if is_bar else 'largest'}; {more:,} more are not drawn")
+        if undrawn := len(rows) - len(self.data) if is_bar else int(rows["undrawn"].sum()):
+            thing = counted(undrawn, "bar" if is_bar else "row")
+            # A category may be null; a place on an axis of numbers or times may not.
+            columns = " or ".join(filter(None, ("" if self._y and "label" in rows else self._x, self._y)))
+            notes.append(f"{thing} {'is' if undrawn == 1 else 'are'} not drawn: {columns} is null or not finite")
+        return "; ".join(notes)
 
     def figure(self, *, dark: bool = False) -> Any:
         """Return a figure of matplotlib, to change or save: it belongs to no window."""
@@ -44,56 +72,66 @@ class ResultChart:
         # Not one of pyplot, which would keep it for ever and let the notebook show it a second time.
         figure = Figure(figsize=(7, 4), layout="constrained")
         axes = figure.add_subplot()
-        getattr(self, f"_draw_{self._kind}")(axes)
-        axes.set_xlabel(self._x)
-        if self._kind in {"hist", "line", "scatter"} and self.data["x"].dtype.kind == "M":
+        if len(self.data):
+            getattr(self, f"_draw_{self._kind}")(axes)
+        # Names and texts are the person's: a dollar in them begins no formula.
+        axes.set_xlabel(self._x, parse_math=False)
+        axes.set_ylabel(self.height, parse_math=False)
+        axes.set_title(self.note, fontsize="small", wrap=True, parse_math=False)
+        if "label" in self._rows:
+            self._label_places(axes)
+        elif self.data["x"].dtype.kind == "M":
             dates: Any = importlib.import_module("matplotlib.dates")  # which has no types
-            axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(maxticks=8))
+            # With more than three, no step of months or years fits to some spans, such as that around a single day.
+            axes.xaxis.set_major_locator(locator := dates.AutoDateLocator(minticks=3, maxticks=8))
             axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
         axes.spines[["top", "right"]].set_visible(False)
         if dark:
             _darken(figure)
         return figure
 
-    def _draw_bar(self, axes: Any) -> None:
-        bars = self.data
-        axes.bar([_label(one) for one in bars["x"]], bars["height"].astype(float))
-        more = int(bars["bars"].max()) - len(bars) if len(bars) else 0
-        axes.set_title(f"the {len(bars)} highest; {more:,} more are not drawn" if more else "", fontsize="small")
-        axes.set_ylabel(f"{self._measure} of {self._y}" if self._y else "rows")
-        if len(bars) > _MOST_LABELS:
+    def _label_places(self, axes: Any) -> None:
+        """Write below each category what it is; the slant tells null from a text."""
+        labels = self._rows["label"][:: len(self._rows) // _MOST_LABELS + 1]
+        axes.set_xlim(-0.6, len(self._rows) - 0.4)  # also around what is not drawn
+        axes.set_xticks(labels.index, [_label(each) for each in labels], parse_math=False)
+        for text, label in zip(axes.get_xticklabels(), labels, strict=True):
+            text.set_fontstyle("normal" if isinstance(label, str) else "italic")
+        if len(labels) > _MOST_UPRIGHT:
             axes.tick_params("x", rotation=90, labelsize="x-small")
+
+    def _draw_bar(self, axes: Any) -> None:
+        # By its edge, a bar of height zero can be told from one that is not there.
+        axes.bar(self.data.index, self.data["height"].astype(float), edgecolor="C0", linewidth=2)
 
     def _draw_hist(self, axes: Any) -> None:
         axes.bar(self.data["x"], self.data["n"], width=self.data["width"], align="edge")
-        axes.set_ylabel("rows")
 
     def _draw_box(self, axes: Any) -> None:
-        numbers = ["whislo", "q1", "med", "q3", "whishi"]
-        boxes = [
-            {"label": _label(row["x"]), **{name: row[name] for name in numbers}} for _, row in self.data.iterrows()
-        ]
+        boxes = self.data[["whislo", "q1", "med", "q3", "whishi"]].to_dict("records")
         # What lies beyond the whiskers never came: five numbers a box are all that was asked for.
-        axes.bxp(boxes, showfliers=False)
-        axes.set_ylabel(self._y or "")
+        axes.bxp(boxes, self.data.index, widths=0.5, showfliers=False, manage_ticks=False)
 
     def _draw_line(self, axes: Any) -> None:
-        axes.fill_between(self.data["x"], self.data["low"], self.data["high"], alpha=0.2)
-        axes.plot(self.data["x"], self.data["y"])
-        axes.set_ylabel(self._y)
+        rows = self._rows if "label" in self._rows else self._rows[self._rows["x"].notna()]
+        places = rows.index if "label" in rows else rows["x"]
+        is_drawn = rows["y"].notna()
+        # A point between gaps, or the only one, has no line to show it.
+        isolated = is_drawn & ~is_drawn.shift(1, fill_value=False) & ~is_drawn.shift(-1, fill_value=False)
+        axes.fill_between(places, rows["low"], rows["high"], alpha=0.2)
+        axes.plot(places, rows["y"], marker="o", markersize=4, markevery=isolated.to_numpy())
 
     def _draw_scatter(self, axes: Any) -> None:
         from matplotlib.colors import LogNorm
         from matplotlib.ticker import LogFormatter
 
-        most = int(self.data["n"].max()) if len(self.data) else 1
+        most = int(self.data["n"].max())
         # Counts differ by orders of magnitude; on a linear scale only the fullest mark would have a colour.
         points = axes.scatter(self.data["x"], self.data["y"], s=9, c=self.data["n"], norm=LogNorm(1, max(most, 2)))
         points.set_cmap(_part_of_viridis(0, 0.85))
         if most > 1:
             bar = axes.figure.colorbar(points, label="rows", format=LogFormatter())
             bar.minorformatter = LogFormatter()
-        axes.set_ylabel(self._y)
 
     def png(self, *, dark: bool = False) -> bytes:
         """Return the picture, twice as fine as a screen of old."""
@@ -105,13 +143,14 @@ class ResultChart:
         return self.png()
 
     def __repr__(self) -> str:
-        return f"<{self._kind} chart of {', '.join(filter(None, (self._x, self._y)))}: {len(self.data):,} marks>"
+        columns = ", ".join(filter(None, (self._x, self._y)))
+        marks = f"<{self._kind} chart of {columns}: {counted(len(self.data), 'mark')}"
+        return f"{'; '.join(filter(None, (marks, self.note)))}>"
 
 
-def _label(value: Any) -> str:
-    """Return a value as the label of an axis: short, a midnight as its day."""
-    text = str(value).removesuffix(" 00:00:00")
-    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
+def _label(label: Any) -> str:
+    """Return the text of a value as the label of an axis: short, a midnight as its day."""
+    return spell(label.removesuffix(" 00:00:00"), _LONGEST_LABEL) if isinstance(label, str) else "(null)"
 
 
 def _part_of_viridis(least: float, most: float) -> Any:
@@ -128,10 +167,8 @@ def _darken(figure: Any) -> None:
     for axes in figure.axes:
         axes.set_facecolor(_DARK)
         axes.tick_params(which="both", colors=_LIGHT, labelcolor=_LIGHT)
-        for text in (axes.xaxis.label, axes.yaxis.label, axes.title):
-            text.set_color(_LIGHT)
-        for spine in axes.spines.values():
-            spine.set_color(_LIGHT)
+        for part in (axes.xaxis.label, axes.yaxis.label, axes.title, *axes.spines.values()):
+            part.set_color(_LIGHT)
         for artist in axes.collections:
             if artist.get_array() is not None:
                 artist.set_cmap(_part_of_viridis(0.35, 1))

@@ -69,11 +69,10 @@ def columns_of(kind: str, columns: Sequence[str], names: Sequence[str], types: S
     y = tuple(columns[1:2]) if kind != "hist" else ()
     if not y and (kind in {"line", "scatter"} or (kind == "bar" and not columns)):
         y = tuple(name for name in numbers if name not in x)[:1]
-    measured = (
-        () if measure == "count" else (*(x if kind == "scatter" or (kind in {"hist", "box"} and not y) else ()), *y)
-    )
-    has_moments = kind in {"hist", "scatter"} and _MOMENT.search(_type_of(x, names, types))
-    fits = {*measured} <= {*numbers, *(x if has_moments else ())}
+    is_x_measured = kind == "scatter" or (kind in {"hist", "box"} and not y)
+    measured = {*y, *(x if is_x_measured else ())} if measure != "count" else set()
+    has_moments = kind in {"hist", "scatter"} and x and _MOMENT.search(types[list(names).index(x[0])].upper())
+    fits = measured <= {*numbers, *(x if has_moments else ())}
     if not x or (not y and kind in {"line", "scatter"}) or not fits:
         raise InvalidArguments(
             f"a {kind} chart needs a column of numbers{' besides x' if y or kind in {'line', 'scatter'} else ''}.",
@@ -101,19 +100,19 @@ def plot_query(kind: str, query: str, x: str, y: str | None, x_type: str) -> str
     Returns
     -------
     str
-        Bars: x, height, number of bars; numbers and times in their own order, else the highest first. Lines: x, mean,
-        least, greatest. Histograms: left edge, width, count. Boxes: group, the five numbers of a box, count. Scatter:
-        x, y, count.
+        Bars: x, height, number of all bars; numbers and times in their own order, else the highest first. Lines: x,
+        mean, least, greatest. Histograms: left edge, width, count. Boxes: x, the five numbers of a box, number of all
+        boxes. Scatter: x, y, count. What cannot be drawn is null, and ``undrawn`` counts its rows. Where x is a
+        category, null is one too, and ``label`` has the text of each.
     """
     rows = f"(\n{query.strip().rstrip(';')}\n) AS result"
     a, b = quote_identifier(x), quote_identifier(y) if y else ""
     kind, measure = measure_of(kind)
     if kind == "bar":
         return _bars(rows, a, f"{MEASURES[measure]}({b})" if b else "count(*)", kind_of(x_type) in {"number", "time"})
-    moment = _MOMENT.search(x_type.upper())
-    number = f"epoch({a})" if moment else f"{a}::DOUBLE" if kind_of(x_type) == "number" else ""
+    number = f"epoch({a})" if _MOMENT.search(x_type.upper()) else f"{a}::DOUBLE" if kind_of(x_type) == "number" else ""
     make = {"hist": _histogram, "box": _boxes, "line": _line, "scatter": _scatter}[kind]
-    return make(rows, a, b, number)
+    return make(rows, a, b and f"{b}::DOUBLE", number)
 
 
 def grouped_query(kind: str, query: str, x: str, y: str | None, quote: Callable[[str], str]) -> str:
@@ -137,69 +136,77 @@ def grouped_query(kind: str, query: str, x: str, y: str | None, quote: Callable[
     kind, measure = measure_of(kind)
     if kind != "bar":
         return f"SELECT {', '.join(dict.fromkeys(names))} FROM {rows}"
-    height = (
-        f"{MEASURES[measure]}({names[1]}) AS {names[1]}"
-        if y
-        else f"count(*) AS {quote('rows' if x != 'rows' else 'n')}"
-    )
-    return f"SELECT {names[0]}, {height} FROM {rows} GROUP BY {names[0]}"
+    height, name = (f"{MEASURES[measure]}({names[1]})", y) if y else ("count(*)", "n" if x == "rows" else "rows")
+    return f"SELECT {names[0]}, {height} AS {quote(name)} FROM {rows} GROUP BY {names[0]}"
+
+
+def _drawable(value: str, beside: str = "0") -> str:
+    """Return an expression for a value that is null where it cannot be drawn, or what stands beside it cannot."""
+    return f"if(isfinite({value}::DOUBLE) AND isfinite({beside}::DOUBLE), {value}, NULL)"
+
+
+def _moment_or(value: str, number: str) -> str:
+    """Return an expression for a place on the axis: a moment, where the numbers of the axis are seconds."""
+    return f"make_timestamp((1e6 * {value})::BIGINT)" if number.startswith("epoch") else value
 
 
 def _bars(rows: str, a: str, height: str, is_ordered: bool) -> str:
     highest = (
-        f"SELECT {a} AS x, {height} AS height, count(*) OVER () AS bars FROM {rows} GROUP BY {a} "
-        f"ORDER BY height DESC NULLS LAST LIMIT {_MOST_BARS}"
+        f"SELECT {a} AS x, {_drawable(height)} AS height, count(*) OVER () AS groups, {a}::VARCHAR AS label "
+        f"FROM {rows} GROUP BY {a} ORDER BY height DESC NULLS LAST LIMIT {_MOST_BARS}"
     )
     return f"FROM ({highest}) ORDER BY x" if is_ordered else highest
 
 
 def _histogram(rows: str, a: str, b: str, number: str) -> str:
-    bin_index = f"least(floor((v - low) / width), {_BINS - 1})"
-    edge, width = f"min(low + {bin_index} * width)", "any_value(width)"
-    if number.startswith("epoch"):  # a chart's dates are as wide as days
-        edge, width = f"make_timestamp((1e6 * {edge})::BIGINT)", f"{width} / 86400"
+    bin_index = f"if(v IS NULL, NULL, least(floor((v - low) / width), {_BINS - 1}))"  # least() passes over null
+    is_moment = number.startswith("epoch")
+    # Where all values are the same, as far as a float tells, one bin stands around them that is wide enough to be seen.
+    one = "86400" if is_moment else "greatest(1, abs(least) / 100)"
     return (
-        f"WITH v AS (SELECT {number} AS v FROM {rows} WHERE isfinite({number})), "
-        f"e AS (SELECT min(v) AS low, greatest((max(v) - min(v)) / {_BINS}, 1e-300) AS width FROM v) "
-        f"SELECT {edge} AS x, {width} AS width, count(*) AS n FROM v, e GROUP BY {bin_index} ORDER BY 1"
+        f"WITH v AS (SELECT {_drawable(number)} AS v FROM {rows}), "
+        "s AS (SELECT min(v) AS least, max(v) - least AS span, span <= 1e-13 * max(abs(v)) AS flat FROM v), "
+        f"e AS (SELECT if(flat, {one}, span / {_BINS}) AS width, if(flat, least - width / 2, least) AS low FROM s) "
+        f"SELECT {_moment_or(f'min(low + {bin_index} * width)', number)} AS x, "
+        f"any_value(width){' / 86400' if is_moment else ''} AS width, "  # a chart's dates are as wide as days
+        f"count(v) AS n, count(*) - count(v) AS undrawn FROM v, e GROUP BY {bin_index} ORDER BY 1"
     )
 
 
 def _boxes(rows: str, a: str, b: str, number: str) -> str:
-    group, value = (a, f"{b}::DOUBLE") if b else ("''", f"{a}::DOUBLE")
+    group, value = (a, b) if b else ("''", f"{a}::DOUBLE")
     reach = "1.5 * (q[3] - q[1])"
     return (
-        f"WITH v AS (SELECT {group} AS g, {value} AS v FROM {rows} WHERE isfinite({value})), "
-        "q AS (SELECT g, quantile_cont(v, [0.25, 0.5, 0.75]) AS q, count(*) AS n FROM v GROUP BY g "
-        f"ORDER BY n DESC LIMIT {_MOST_BOXES}) "
+        f"WITH v AS (SELECT {group} AS g, {_drawable(value)} AS v FROM {rows}), "
+        "q AS (SELECT g, quantile_cont(v, [0.25, 0.5, 0.75]) AS q, count(*) - count(v) AS undrawn, "
+        f"count(*) OVER () AS groups FROM v GROUP BY g ORDER BY count(v) DESC LIMIT {_MOST_BOXES}) "
         f"SELECT q.g AS x, min(v) FILTER (v >= q[1] - {reach}) AS whislo, any_value(q[1]) AS q1, "
-        f"any_value(q[2]) AS med, any_value(q[3]) AS q3, max(v) FILTER (v <= q[3] + {reach}) AS whishi "
+        f"any_value(q[2]) AS med, any_value(q[3]) AS q3, max(v) FILTER (v <= q[3] + {reach}) AS whishi, "
+        "any_value(undrawn) AS undrawn, any_value(groups) AS groups, q.g::VARCHAR AS label "
         "FROM v JOIN q ON v.g IS NOT DISTINCT FROM q.g GROUP BY q.g ORDER BY 1"
     )
 
 
 def _line(rows: str, a: str, b: str, number: str) -> str:
-    points = f"SELECT {a} AS x, {number or 'NULL'} AS p, {b}::DOUBLE AS y FROM {rows}"
-    means = "avg(y) AS y, min(y) AS low, max(y) AS high"
+    on_axis = number or "0"
+    points = f"SELECT {a} AS x, {_drawable(on_axis)} AS p, {_drawable(b, on_axis)} AS y FROM {rows}"
+    means = "avg(y) AS y, min(y) AS low, max(y) AS high, count(*) - count(y) AS undrawn"
     if not number:
-        return f"SELECT x, {means} FROM ({points}) GROUP BY x ORDER BY x"
+        return f"SELECT x, {means}, x::VARCHAR AS label FROM ({points}) GROUP BY x ORDER BY x"
+    # A moment keeps its zone; a whole number may be larger than what a chart has numbers for.
+    first = "min(x) FILTER (p IS NOT NULL)" if number.startswith("epoch") else "min(p)"
     return (
         f"WITH v AS ({points}), e AS (SELECT min(p) AS a, greatest((max(p) - min(p)) / {_MOST_POINTS}, 1e-300) AS w, "
-        f"count(DISTINCT p) <= {_MOST_POINTS} AS few FROM v) "
-        f"SELECT min(x) AS x, {means} FROM v, e WHERE p IS NOT NULL GROUP BY if(few, p, floor((p - a) / w)) ORDER BY 1"
+        f"count(DISTINCT p) <= {_MOST_POINTS} AS few FROM v) SELECT {first} AS x, {means} FROM v, e "
+        "GROUP BY if(few, p, floor((p - a) / w)) ORDER BY 1"
     )
 
 
 def _scatter(rows: str, a: str, b: str, number: str) -> str:
     side = f"greatest((max({{0}}) - min({{0}})) / {_GRID}, 1e-300)"
     return (
-        f"WITH v AS (SELECT {number or a} AS a, {b}::DOUBLE AS b FROM {rows} "
-        f"WHERE {a} IS NOT NULL AND {b} IS NOT NULL), "
-        f"e AS (SELECT {side.format('a')} AS wa, {side.format('b')} AS wb, count(*) <= {_MOST_POINTS} AS few FROM v) "
-        "SELECT avg(a) AS x, avg(b) AS y, count(*) AS n FROM v, e "
-        "GROUP BY if(few, a, floor(a / wa)), if(few, b, floor(b / wb)) ORDER BY 1, 2"
+        f"WITH v AS (SELECT {_drawable(number, b)} AS a, {_drawable(b, number)} AS b FROM {rows}), "
+        f"e AS (SELECT {side.format('a')} AS wa, {side.format('b')} AS wb, count(a) <= {_MOST_POINTS} AS few FROM v) "
+        f"SELECT {_moment_or('avg(a)', number)} AS x, avg(b) AS y, count(a) AS n, count(*) - count(a) AS undrawn "
+        "FROM v, e GROUP BY if(few, a, floor(a / wa)), if(few, b, floor(b / wb)) ORDER BY 1, 2"
     )
-
-
-def _type_of(x: tuple[str, ...], names: Sequence[str], types: Sequence[str]) -> str:
-    return types[list(names).index(x[0])].upper() if x else ""

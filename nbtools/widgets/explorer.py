@@ -45,16 +45,6 @@ from nbtools.widgets.live.sources import module_text, style_text
 _LANGUAGES: tuple[Language, ...] = ("sql", "pandas", "polars")
 _MOST_BYTES = 512 * 2**20  # of the rows that a script is given
 _WHOLE = 1_000_000  # characters of one value
-# What a chart draws, by its kind and whether it has a y.
-_CAPTIONS = {
-    ("bar", False): "rows by {x}",
-    ("bar", True): "{measure} of {y} by {x}",
-    ("line", True): "mean of {y} by {x}",
-    ("hist", False): "histogram of {x}",
-    ("box", False): "box of {x}",
-    ("box", True): "boxes of {y} by {x}",
-    ("scatter", True): "{y} against {x}",
-}
 # One file, by options or without.
 _TOLD = 12  # columns
 _MOST_UNDONE = 50  # steps that can be taken back
@@ -263,14 +253,9 @@ class Explorer(GridWidget):
         args, values = request.args, tuple[str | None, ...]()
         across = args.get("across") or None
         if across is not None:
-            named, most = quote_identifier(across), MOST_ACROSS + 1
-            texts = self._rows_of(
-                request,
-                lambda rows: (
-                    f"SELECT CAST({named} AS VARCHAR) FROM ({rows}) GROUP BY {named} "
-                    f"ORDER BY {named} NULLS LAST LIMIT {most}"
-                ),
-            )
+            named = quote_identifier(across)
+            order = f"GROUP BY {named} ORDER BY {named} NULLS LAST LIMIT {MOST_ACROSS + 1}"
+            texts = self._rows_of(request, lambda rows: f"SELECT CAST({named} AS VARCHAR) FROM ({rows}) {order}")
             values = tuple(text for (text,) in texts)
         measures = [(str(function), column or None) for function, column in args["measures"]]
         shape = grouped(self._shape, args["keys"], measures, across, values)
@@ -390,19 +375,16 @@ class Explorer(GridWidget):
 
     def answer_chart(self, request: ViewRequest) -> dict[str, str]:
         """Draw all rows that there are now, and return the picture and what it shows."""
-        args, pager = request.args, self._pager
+        args, kind, pager = request.args, request.args["kind"], self._pager
         with controlled(request) as control:
             self._finish(request.report, control)
             x, y = self._axes(args)
             x_type = pager.source.types[pager.source.columns.index(x)]
-            drawn_by = functools.partial(plot_query, args["kind"], x=x, y=y, x_type=x_type)
-            rows = pager.ask(lambda query: drawn_by(query=query), control, most_bytes=_MOST_BYTES).rows.to_pandas()
-        chart = ResultChart(args["kind"], x, y, rows)
+            points = pager.ask(lambda rows: plot_query(kind, rows, x, y, x_type), control, most_bytes=_MOST_BYTES)
+        chart = ResultChart(kind, x, y, points.rows.to_pandas())
         png = base64.b64encode(chart.png(dark=bool(args.get("dark")))).decode()
-        where = " · ".join(self._shape.conditions)
-        kind, measure = measure_of(args["kind"])
-        caption = f"{_CAPTIONS[kind, bool(y)].format(x=x, y=y, measure=measure)} · {counted(pager.row_count, 'row')}"
-        self._chart = {"uri": f"data:image/png;base64,{png}", "caption": f"{caption} · {where}" if where else caption}
+        parts = (chart.title, counted(pager.row_count, "row"), chart.note, *self._shape.conditions)
+        self._chart = {"uri": f"data:image/png;base64,{png}", "caption": " · ".join(filter(None, parts))}
         return self._chart
 
     def _axes(self, args: Mapping[str, Any]) -> tuple[str, str | None]:

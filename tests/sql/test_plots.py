@@ -22,7 +22,7 @@ def test_a_histogram_of_moments_has_its_edges_in_time_and_its_width_in_days(kind
     rows = f"SELECT (timestamp '2024-01-01' + to_days(range::INTEGER))::{kind} AS day FROM range(81)"
     edges = duckdb.connect().execute(plot_query("hist", rows, "day", None, kind)).fetchall()
     assert (edges[0][0].isoformat(), edges[0][1]) == ("2024-01-01T00:00:00", pytest.approx(2))
-    assert sum(count for _, _, count in edges) == 81
+    assert sum(count for _, _, count, _ in edges) == 81
 
 
 def test_spans_of_time_stand_on_the_axis_of_a_line_one_by_one() -> None:

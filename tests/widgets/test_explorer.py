@@ -552,14 +552,15 @@ def test_a_chart_says_what_it_aggregates_and_is_a_cell(workbench: Any, front_end
     view = front_end(workbench.explore("sales.csv"))
     captions = [view.ask("chart", kind="bar", x=x, y=y)["caption"] for x, y in (("", ""), ("city", ""), ("city", "n"))]
     assert captions == ["rows by city · 100 rows", "rows by city · 100 rows", "sum of n by city · 100 rows"]
-    mean = view.ask("chart", kind="bar:mean", x="city", y="n")["caption"]
-    assert mean == "mean of n by city · 100 rows"
+    assert view.ask("chart", kind="bar:mean", x="city", y="n")["caption"] == "mean of n by city · 100 rows"
     assert view.ask("chart_code", kind="bar:mean", x="city", y="n").startswith("%%nbsql --plot bar:mean city n\n")
     cell = view.ask("chart_code", kind="bar", x="city", y="n")
     assert cell == "%%nbsql --plot bar city n\nSELECT *\nFROM 'sales.csv'"
     assert view.ask("chart_code", kind="bar", x="", y="").startswith("%%nbsql --plot bar city\n")  # as it is drawn
     view.ask("group", keys=["city"], measures=[["mean", "n"]], across="")
     assert "mean of n by city" in view.ask("chart", kind="bar", x="city", y="")["caption"]
+    view = front_end(workbench.explore("select nullif(n, 3) as n from 'sales.csv'"))
+    assert "1 row is not drawn: n is null or not finite" in view.ask("chart", kind="hist", x="n", y="")["caption"]
 
 
 def test_two_files_are_compared_cell_by_cell(workbench: Any, front_end: Any, tmp_path: Path) -> None:

@@ -25,34 +25,25 @@ def plot_result(request: MagicRequest, query: str) -> Any:
     """
     args = request.args
     kind, columns = args.plot[0], args.plot[1:]
-    measure_of(kind)
+    form, _ = measure_of(kind)
     if len(columns) > MOST_DRAWN:
         hint = f"Write --plot {'|'.join(KINDS)} X Y."
         raise InvalidArguments(f"--plot {' '.join(args.plot)} cannot be drawn.", hint=hint)
     text = query.strip().rstrip(";")
-    options = {
-        "params": bound_values(request, query),
-        "connection": args.connection,
-        "isolated": args.isolated,
-        "dialect": args.dialect,
-    }
-    if args.connection is not None and not request.session.connections.takes_frames(args.connection):
-        return _plot_elsewhere(request, text, options)
-    head = request.ask(f"FROM (\n{text}\n) AS result LIMIT 0", **options)
+    options: dict[str, Any] = {name: getattr(args, name) for name in ("connection", "isolated", "dialect")}
+    options["params"] = bound_values(request, query)
+    is_elsewhere = args.connection is not None and not request.session.connections.takes_frames(args.connection)
+    if is_elsewhere:
+        # Its first rows, as DuckDB sees them: engines name types in their own words, or not at all.
+        head = request.ask("FROM head LIMIT 0", frames={"head": request.ask(text, limit=_HEAD, **options)})
+    else:
+        head = request.ask(f"FROM (\n{text}\n) AS result LIMIT 0", **options)
     x, y = columns_of(kind, columns, head.columns, head.types)
-    points = plot_query(kind, text, x, y, head.types[head.columns.index(x)])
-    return ResultChart(kind, x, y, request.ask(points, **options).to_pandas())
-
-
-def _plot_elsewhere(request: MagicRequest, query: str, options: dict[str, Any]) -> Any:
-    """Draw what another engine answers: it gives the columns that are drawn, or their groups, and DuckDB the rest."""
-    kind, columns = request.args.plot[0], request.args.plot[1:]
-    # Its first rows, as DuckDB sees them: engines name types in their own words, or not at all.
-    first = request.ask("FROM head LIMIT 0", frames={"head": request.ask(query, limit=_HEAD, **options)})
-    x, y = columns_of(kind, columns, first.columns, first.types)
-    quote = quoting(request.session.workbench.sql_session.dialect(options["connection"]))
-    pulled = request.ask(grouped_query(kind, query, x, y, quote), **options)
-    form, _ = measure_of(kind)
-    height = pulled.columns[-1] if form == "bar" else y
-    plotted = plot_query(form, "FROM pulled", x, height, first.types[first.columns.index(x)])
-    return ResultChart(kind, x, y, request.ask(plotted, frames={"pulled": pulled}).to_pandas())
+    x_type = head.types[head.columns.index(x)]
+    if not is_elsewhere:
+        return ResultChart(kind, x, y, request.ask(plot_query(kind, text, x, y, x_type), **options).to_pandas())
+    # It gives the columns that are drawn, or their groups, and DuckDB the rest.
+    quote = quoting(request.session.workbench.sql_session.dialect(args.connection))
+    pulled = request.ask(grouped_query(kind, text, x, y, quote), **options)
+    points = plot_query(form, "FROM pulled", x, pulled.columns[-1] if form == "bar" else y, x_type)
+    return ResultChart(kind, x, y, request.ask(points, frames={"pulled": pulled}).to_pandas())

@@ -62,7 +62,7 @@ class ResultChart:
             thing = counted(undrawn, "bar" if is_bar else "row")
             # A category may be null; a place on an axis of numbers or times may not.
             columns = " or ".join(filter(None, ("" if self._y and "label" in rows else self._x, self._y)))
-            notes.append(f"{thing} {'is' if undrawn == 1 else 'are'} not drawn: {columns} is null or not finite")
+            notes.append(f"{thing} {'is' if undrawn == 1 else 'are'} not drawn: {columns} is null or out of range")
         return "; ".join(notes)
 
     def figure(self, *, dark: bool = False) -> Any:

@@ -142,7 +142,13 @@ def grouped_query(kind: str, query: str, x: str, y: str | None, quote: Callable[
 
 def _drawable(value: str, beside: str = "0") -> str:
     """Return an expression for a value that is null where it cannot be drawn, or what stands beside it cannot."""
-    return f"if(isfinite({value}::DOUBLE) AND isfinite({beside}::DOUBLE), {value}, NULL)"
+    return f"if({_is_on_axis(value)} AND {_is_on_axis(beside)}, {value}, NULL)"
+
+
+def _is_on_axis(value: str) -> str:
+    """Return a condition that neither NaN nor infinity meets, nor what matplotlib has no axis for with its margins."""
+    # Seconds of the years 702 to 8307: its moments end at the years 1 and 9999.
+    return f"{value}::DOUBLE BETWEEN {'-4e10 AND 2e11' if value.startswith('epoch') else '-1e300 AND 1e300'}"
 
 
 def _moment_or(value: str, number: str) -> str:
@@ -165,7 +171,7 @@ def _histogram(rows: str, a: str, b: str, number: str) -> str:
     one = "86400" if is_moment else "greatest(1, abs(least) / 100)"
     return (
         f"WITH v AS (SELECT {_drawable(number)} AS v FROM {rows}), "
-        "s AS (SELECT min(v) AS least, max(v) - least AS span, span <= 1e-13 * max(abs(v)) AS flat FROM v), "
+        "s AS (SELECT min(v) AS least, max(v) - least AS span, span <= 1e-13 * max(abs(v)) + 1e-300 AS flat FROM v), "
         f"e AS (SELECT if(flat, {one}, span / {_BINS}) AS width, if(flat, least - width / 2, least) AS low FROM s) "
         f"SELECT {_moment_or(f'min(low + {bin_index} * width)', number)} AS x, "
         f"any_value(width){' / 86400' if is_moment else ''} AS width, "  # a chart's dates are as wide as days

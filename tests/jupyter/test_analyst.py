@@ -282,7 +282,7 @@ def test_columns_of_a_chart_stand_on_the_line_too(notebook: Notebook, plot: str)
 def test_a_chart_says_how_much_of_the_result_it_draws(notebook: Notebook) -> None:
     rows = "select * from (values ('nan', 5), (null, 3), ('b', null)) t(g, v)"
     cell = notebook.run(f"%nbsql --plot bar g v {rows}")
-    assert repr(cell.value) == "<bar chart of g, v: 2 marks; 1 bar is not drawn: v is null or not finite>"
+    assert repr(cell.value) == "<bar chart of g, v: 2 marks; 1 bar is not drawn: v is null or out of range>"
     assert repr(notebook.run(f"%nbsql --plot hist v {rows} where v = 5").value) == "<hist chart of v: 1 mark>"
 
 

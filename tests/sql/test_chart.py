@@ -163,7 +163,7 @@ def test_null_is_a_category_that_no_text_is_taken_for() -> None:
         axes = rendered(chart_of(kind, rows))
         labels = {("nan", "normal"), ("(null)", "italic"), ("(null)", "normal"), ("b", "normal")}
         assert (set(labels_of(axes)), len(labels_of(axes))) == (labels, 4)
-    assert repr(chart_of("bar", rows)) == "<bar chart of x, y: 3 marks; 1 bar is not drawn: y is null or not finite>"
+    assert repr(chart_of("bar", rows)) == "<bar chart of x, y: 3 marks; 1 bar is not drawn: y is null or out of range>"
     left, right = rendered(chart_of("bar", rows)).get_xlim()
     assert left < -0.5 < 3.5 < right
 
@@ -184,7 +184,7 @@ def test_a_line_has_a_gap_where_a_value_is_missing_and_shows_the_points_beside_i
     chart = chart_of("line", f"SELECT * FROM {days} t(x, y)")
     (line,) = rendered(chart).lines
     assert list(line.get_markevery()) == [True, False, False, False]
-    assert repr(chart) == "<line chart of x, y: 3 marks; 1 row is not drawn: x or y is null or not finite>"
+    assert repr(chart) == "<line chart of x, y: 3 marks; 1 row is not drawn: x or y is null or out of range>"
 
 
 def test_boxes_that_are_too_many_are_said() -> None:
@@ -218,3 +218,33 @@ def test_columns_may_have_any_names() -> None:
             assert chart.note == ""
             assert len(chart.data) == (9 if kind == "scatter" else 3)
     assert rendered(chart_of("bar", 'SELECT 1 AS x, 2 AS "$\\x$"', y="$\\x$")).get_ylabel() == "sum of $\\x$"
+
+
+DAY = "date '2000-01-01'"
+FAR = [
+    ("-1.7e308", "1"),
+    ("date '9999-12-31'", DAY),
+    ("date '0044-01-01 (BC)'", DAY),
+    ("timestamp '290000-01-01'", DAY),
+]
+
+
+@pytest.mark.parametrize("kind", ["line", "hist", "scatter"])
+@pytest.mark.parametrize(("far", "near"), FAR)
+def test_a_place_that_no_axis_reaches_is_said(kind: str, far: str, near: str) -> None:
+    chart = chart_of(kind, f"SELECT unnest([{far}, {near}]) AS x, 1 AS y", y=None if kind == "hist" else "y")
+    assert marks_in(rendered(chart)) == len(chart.data) == 1
+    assert "1 mark; 1 row is not drawn" in repr(chart)
+
+
+@pytest.mark.parametrize("kind", ["bar", "line", "box", "scatter"])
+def test_a_height_that_no_axis_reaches_is_said(kind: str) -> None:
+    chart = chart_of(kind, "SELECT * FROM (VALUES (1, 1.7e308), (2, 1)) t(x, y)")
+    assert marks_in(rendered(chart)) == len(chart.data) == 1
+    assert f"1 mark; 1 {'bar' if kind == 'bar' else 'row'} is not drawn" in repr(chart)
+
+
+def test_values_that_no_axis_tells_apart_are_one_bin() -> None:
+    for values in ("0, 1e-310", "1e16, 1e16 + 2"):
+        chart = chart_of("hist", f"SELECT unnest([{values}]) AS x", y=None)
+        assert (marks_in(rendered(chart)), chart.data["n"].tolist()) == (1, [2])

@@ -295,6 +295,7 @@ class Reading:
 
 ReadingsOf = Callable[[Mapping[str, Any], Context], Awaitable[Mapping[str, Reading]]]
 ConsequencesOf = Callable[[Mapping[str, Any], Context], Iterable[Consequence]]
+Reads = str | Callable[[Mapping[str, Any]], str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -320,6 +321,9 @@ class Tool:
     consequences_of
         Returns what one call would change, as people see it before a yes, given its validated values and its context;
         it may block. `None` lists existing files among the arguments that are paths.
+    reads
+        What its calls read besides their arguments and the files that these name, in words, or what returns that for
+        the validated values of one call: nobody can compare it, and so a workflow calls again. Empty for nothing.
     title
         A short name for people; `None` is made from the name.
     examples
@@ -348,6 +352,7 @@ class Tool:
     effects_of: EffectsOf | None = None
     readings_of: ReadingsOf | None = None
     consequences_of: ConsequencesOf | None = None
+    reads: Reads = ""
     title: str | None = None
     examples: tuple[Mapping[str, Any], ...] = ()
     timeout: float | None = None
@@ -436,6 +441,7 @@ def tool(
     effects_of: EffectsOf | None = None,
     readings_of: ReadingsOf | None = None,
     consequences_of: ConsequencesOf | None = None,
+    reads: Reads = "",
     examples: tuple[Mapping[str, Any], ...] = (),
     timeout: float | None = None,
     on_error: OnError = "continue",
@@ -457,6 +463,7 @@ def tool(
     effects_of: EffectsOf | None = None,
     readings_of: ReadingsOf | None = None,
     consequences_of: ConsequencesOf | None = None,
+    reads: Reads = "",
     examples: tuple[Mapping[str, Any], ...] = (),
     timeout: float | None = None,
     on_error: OnError = "continue",
@@ -488,6 +495,8 @@ def tool(
         Returns what rules read of arguments besides their text, see `Tool`; `None` where the text is all.
     consequences_of
         Returns what one call would change, see `Tool`; `None` names the existing files among its paths.
+    reads
+        What nobody can compare, see `Tool`; empty for nothing.
     examples
         Arguments that are valid.
     timeout
@@ -507,6 +516,7 @@ def tool(
     ...     return text.upper()
     """
     own: dict[str, Any] = {"title": title, "examples": examples, "timeout": timeout, "on_error": on_error}
+    own |= {"effects_of": effects_of, "readings_of": readings_of, "consequences_of": consequences_of, "reads": reads}
 
     def decorate(decorated: F) -> F:
         hints = _hints_of(decorated, _names_around(decorated))
@@ -515,9 +525,6 @@ def tool(
             function=decorated,
             parameters=FunctionParameters(decorated, hints, hidden=Context),
             effects=Effects.of(effects_of, read_only, destructive, idempotent, open_world, public),
-            effects_of=effects_of,
-            readings_of=readings_of,
-            consequences_of=consequences_of,
             **own,
             returns=lambda: hints().get("return", Any),
         )

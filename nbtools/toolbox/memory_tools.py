@@ -145,6 +145,7 @@ def memory_save(
 @tool(
     title="Read notes",
     read_only=True,
+    reads="the memory",
     idempotent=True,
     readings_of=_read_scope,
     examples=({"key": "goal"}, {"tags": ["plan", "2026"], "match": "any"}),
@@ -262,6 +263,7 @@ def memory_delete(key: str, scope: _ScopeName | None = None, *, ctx: Context) ->
 @tool(
     title="Search notes",
     read_only=True,
+    reads="the memory",
     idempotent=True,
     readings_of=_read_scope,
     examples=({"query": "why customers leave"},),

@@ -21,6 +21,7 @@ from nbtools.errors import NbtoolsError
 from nbtools.ground.aio import in_thread
 from nbtools.ground.paths import Roots, real_path
 from nbtools.toolbox.result_types import QueryRows
+from nbtools.toolbox.unseen import unseen_by
 
 if TYPE_CHECKING:
     from nbtools.sql import SqlSession
@@ -46,11 +47,23 @@ def _effects_of_query(values: Mapping[str, Any], ctx: Context) -> Effects:
     return Effects(read_only=True, idempotent=True, open_world="://" in values["query"])
 
 
+def _read_by_query(values: Mapping[str, Any]) -> str:
+    """Return what a query reads besides files."""
+    from nbtools.sql.verdict.policy import Policy
+
+    if values["connection"] is not None:
+        return "a database"
+    # Of all folders: whether it may read a file is not the question.
+    verdict = Policy(allowed_paths=[Path("/")]).check(values["query"])
+    return unseen_by(values["query"]) or ", ".join(verdict.tables) if verdict.allowed else "what the query names"
+
+
 @tool(
     title="Query with SQL",
     read_only=True,
     idempotent=True,
     effects_of=_effects_of_query,
+    reads=_read_by_query,
     examples=(
         {"query": "select 6 * 7 as answer"},
         {"query": "select species, count(*) as n from 'penguins.csv' group by species order by n desc", "limit": 10},

@@ -128,6 +128,7 @@ def workflow_tool(
         function=call,
         parameters=SchemaParameters(workflow.input_schema, hidden_name="ctx"),
         effects=_effects(workflow, path.parent, tools),
+        reads="what its steps read",
         about=about,
         timeout=_LONGEST_S,
         returns=lambda: Output[dict[str, Any]],

@@ -144,7 +144,8 @@ class Workflows(KnowsOtherWords):
         inputs
             Values of the inputs; of a notebook, those of its cell with the tag parameters.
         cached
-            Whether results of earlier runs are used again where nothing that a node depends on has changed.
+            Whether results of earlier runs are used again where nothing that a node depends on has changed. A step that
+            reads what is not compared, such as the memory, a database or what a folder holds, runs again.
         executor
             Who computes: ``"local"``, ``"dask://HOST:PORT"`` (a scheduler whose workers see the folder of runs), or
             ``"dask://local"`` for a cluster on this machine. Prompts, questions, keys and effects stay here.
@@ -296,11 +297,8 @@ class Workflows(KnowsOtherWords):
     async def _drive(self, log: RunLog, options: DriveOptions, executor: str, *, goes_on: bool = False) -> WorkflowRun:
         try:
             definition = await aio.in_thread(RunDefinition.of_run, log, self.host)
-            local, label = (
-                StepRunner(self.host, definition.tools),
-                await aio.in_thread(self._label_of, log, options.label),
-            )
-            options = dataclasses.replace(options, label=label)
+            local = StepRunner(self.host, definition.tools)
+            options = dataclasses.replace(options, label=await aio.in_thread(self._label_of, log, options.label))
             async with open_runner(executor, local, self.host.recipe) as runner:
                 await Drive(log, definition, runner, options, goes_on=goes_on).adrive()
         except NetworkError as exc:

@@ -203,7 +203,7 @@ class NodeFields(Model):
         default=None,
         description="Expression that decides whether the node runs; `always`: also if a needed one was skipped.",
     )
-    finally_: bool = Field(default=False, alias="finally", description="Run at the end, in any case.")
+    finally_: bool = Field(default=False, alias="finally", description="Run last, in any case; again after a resume.")
     for_each: str | list[Any] | None = Field(
         default=None, description="A list, or an expression for one: the node runs once for each `item`."
     )

@@ -188,6 +188,7 @@ def file_write(path: FilePath, content: str, encoding: str = "utf-8", *, ctx: Co
 @tool(
     title="Find files",
     read_only=True,
+    reads="what folders hold",
     idempotent=True,
     examples=({"pattern": "**/*.csv"}, {"pattern": "*.txt", "base_path": "out"}),
 )
@@ -241,7 +242,9 @@ def _as_text(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-@tool(title="List a folder", read_only=True, idempotent=True, examples=({}, {"path": "out"}))
+@tool(
+    title="List a folder", read_only=True, idempotent=True, reads="what a folder holds", examples=({}, {"path": "out"})
+)
 def file_list(path: FilePath = ".", *, ctx: Context) -> Output[FolderEntries]:
     """List the contents of a folder below the allowed ones.
 

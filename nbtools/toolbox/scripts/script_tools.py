@@ -26,6 +26,7 @@ from nbtools.toolbox.named_files import named_files, words_of
 from nbtools.toolbox.result_types import CodeRun, Drawing, ScriptRun
 from nbtools.toolbox.scripts.execution import is_confined, is_loose, run, summary
 from nbtools.toolbox.scripts.inputs import ScriptInputs
+from nbtools.toolbox.unseen import unseen_by
 
 # The tools end their scripts themselves; the door only has to wait as long as any script may take.
 _LONGEST_S = 86_400.0
@@ -82,9 +83,16 @@ async def _effects_of_drawing(values: Mapping[str, Any], ctx: Context) -> Effect
     return await _effects(values, ctx, replaces=replaces)
 
 
+def _read_by_script(values: Mapping[str, Any]) -> str:
+    if values["session"] is not None:
+        return "a session"
+    return "tables of the notebook" if values["inputs"] else unseen_by(values["analysis_script"])
+
+
 @tool(
     title="Analyse data with a script",
     effects_of=_effects,
+    reads=_read_by_script,
     timeout=_LONGEST_S,
     examples=(
         {

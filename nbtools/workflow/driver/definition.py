@@ -12,14 +12,15 @@ from typing import Any
 
 from nbtools.contract.registry import Registry
 from nbtools.contract.tool import Tool
-from nbtools.errors import ConfigInvalid, InvalidArguments, did_you_mean
+from nbtools.errors import ConfigInvalid, InvalidArguments, NbtoolsError, did_you_mean
 from nbtools.texts.parsing import from_yaml
+from nbtools.toolbox.unseen import unseen_by
 from nbtools.workflow import spec
 from nbtools.workflow.driver.host import WorkflowHost
 from nbtools.workflow.expressions import parse, walk
 from nbtools.workflow.graph import edges, references
 from nbtools.workflow.runs.environment import variables_of, without_variables
-from nbtools.workflow.runs.keys import MaskedEnvironment
+from nbtools.workflow.runs.keys import MaskedEnvironment, place_in, texts_of
 from nbtools.workflow.runs.log import FrozenRun, RunLog, RunOrder
 from nbtools.workflow.schemas import SchemaType
 from nbtools.workflow.validation import validate
@@ -116,11 +117,14 @@ class RunDefinition:
         return self._texts[node.id]
 
     def source(self, node: spec.NodeFields) -> str:
-        """Return the code of a node; the empty text for any other."""
-        if not isinstance(node, spec.KernelNode):
-            return ""
+        """Return the code of a node, or all that a sub-workflow consists of; the empty text for any other."""
         if node.id not in self._sources:
-            self._sources[node.id] = node.source(self.path.parent)
+            texts = [node.source(self.path.parent)] if isinstance(node, spec.KernelNode) else []
+            if isinstance(node, spec.WorkflowNode):
+                # Its text and not its name: a changed file, or script, inside is a changed step.
+                inner = self.inner(node)
+                texts = [inner.path.read_text(encoding="utf-8"), *map(inner.source, inner.workflow.nodes)]
+            self._sources[node.id] = "\n".join(texts)
         return self._sources[node.id]
 
     def settings(self, node: spec.NodeFields) -> dict[str, Any]:
@@ -149,10 +153,7 @@ class RunDefinition:
         """Return what says which tool, or which version of a sub-workflow, a node runs."""
         if isinstance(node, spec.ToolNode):
             return self.tools[node.tool].fingerprint if node.tool in self.tools else node.tool
-        if isinstance(node, spec.WorkflowNode):
-            # Its text and not its name: a changed file inside is a changed step.
-            return (self.path.parent / node.workflow).read_text(encoding="utf-8")
-        return ""
+        return self.source(node) if isinstance(node, spec.WorkflowNode) else ""
 
     def is_repeatable(self, node: spec.NodeFields) -> bool:
         """Tell whether running a node again does no harm: it reads, or its effects are the same a second time."""
@@ -186,12 +187,49 @@ class RunDefinition:
         how = {"ok", "state", "error", "duration_s"}
         return frozenset(read | {one.node for one in used if one.node and one.steps[1:2] and one.steps[1] not in how})
 
-    def may_reuse(self, node: spec.NodeFields) -> bool:
-        """Tell whether an earlier result of a node can stand for a new one: never that of a destructive tool."""
-        return not (
-            isinstance(node, spec.AskNode)
-            or (isinstance(node, spec.ToolNode) and self.tools[node.tool].effects.destructive)
-        )
+    def why_again(self, node: spec.NodeFields, values: Mapping[str, Any], views: Mapping[str, Any]) -> str:
+        """Return why no result of an earlier run can stand for one of now, in words; empty where one can.
+
+        Parameters
+        ----------
+        node
+            The node.
+        values
+            Its texts with expressions filled in, by field.
+        views
+            What expressions see: the inputs, and the item.
+        """
+        if isinstance(node, spec.AskNode):
+            return "it asks a person"
+        if isinstance(node, spec.ToolNode) and self.tools[node.tool].effects.destructive:
+            return "it is destructive"
+        if isinstance(node, spec.WorkflowNode):
+            inner = self.inner(node)
+            views = {"inputs": values["args"], "item": None}
+            whys = ((one.id, inner.why_again(one, inner.texts(one), views)) for one in inner.workflow.nodes)
+            return next((f"{name} in it: {why}" for name, why in whys if why), "")
+        unseen = self._unseen(node, values, views)
+        return f"it reads {unseen}, which is not compared" if unseen else ""
+
+    def _unseen(self, node: spec.NodeFields, values: Mapping[str, Any], views: Mapping[str, Any]) -> str:
+        """Return what a node reads that is in none of the parts that are compared (`nbtools.workflow.runs.keys`)."""
+        if isinstance(node, spec.PromptNode):
+            return "what its model asks tools for" if self.offered(node) else ""
+        if isinstance(node, spec.ToolNode):
+            item = self.tools[node.tool]
+            if item.effects.may_reach_out or not item.trusted:
+                return "what is beyond this machine"
+            # It follows from its arguments alone, also where these hold addresses.
+            if item.effects.public:
+                return ""
+            try:
+                reads = item.reads(item.parameters.validate(values["args"])) if callable(item.reads) else item.reads
+            except NbtoolsError:
+                reads = "what its arguments name"
+            return reads or place_in(values, self.folder)
+        source = self.source(node)
+        inputs = [value for name, value in views["inputs"].items() if name in source]
+        return unseen_by(source) or place_in([*texts_of(node, source), views["item"], inputs, values], self.folder)
 
     # -- secrets
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from nbtools.conduct.run_folders import list_runs
 from nbtools.errors import NbtoolsError
 from nbtools.workflow.driver.definition import RunDefinition
+from nbtools.workflow.driver.steps import StepAttempt
 from nbtools.workflow.runs.history import ALONE, EarlierStep, Identity, RunHistory, identities
 from nbtools.workflow.runs.keys import changes
 from nbtools.workflow.runs.log import FrozenRun
@@ -25,6 +26,8 @@ from nbtools.workflow.spec import NodeFields
 
 _MOST_RUNS = 50
 _STOPPED = "It was stopped in the middle, and whether it has done its work is not known."
+# What tidied up did so for what was there then.
+_TIDIES = "other steps have run"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,10 +87,8 @@ class EarlierRuns:
                 break
         return runs
 
-    def choose(self, node: NodeFields, item: int | None, parts: Mapping[str, str], *, may_reuse: bool) -> Choice:
+    def choose(self, node: NodeFields, item: int | None, parts: Mapping[str, str]) -> Choice:
         """Return whether a step with these parts has a result already; one whose files are gone has none."""
-        if not may_reuse:
-            return Choice(why="it is destructive")
         for name, history in self._runs:
             if (step := history.same(node.id, parts)) is not None:
                 # Its result alone: that it had an effect, and in which folder, is of the other run.
@@ -140,12 +141,17 @@ class GoingOn:
         steps = None if item is None else self._steps_of(node)
         return ALONE if steps is None or item is None else steps[item]
 
-    def choose(self, node: NodeFields, item: int | None, parts: Mapping[str, str]) -> Choice:
+    def choose(self, step: StepAttempt, parts: Mapping[str, str]) -> Choice:
         """Return what becomes of a step that depends on these parts."""
+        node, item = step.node, step.item_index
         choice = self._after_rounds(node, item, parts) if self._history else FRESH
         if choice.action != "run" or self._others is None:
             return choice
-        other = self._others.choose(node, item, parts, may_reuse=self._definition.may_reuse(node))
+        # Equal parts tell nothing of what a step reads besides.
+        why = self._definition.why_again(node, step.values, {"inputs": step.inputs, "item": step.item})
+        if why := _TIDIES if node.finally_ and self._has_run else why:
+            return dataclasses.replace(choice, why=why)
+        other = self._others.choose(node, item, parts)
         # The folder of a run inside is that of the round before.
         return other if other.earlier is not None else dataclasses.replace(other, earlier=choice.earlier)
 
@@ -160,6 +166,8 @@ class GoingOn:
             message = (earlier.result.get("error") or {}).get("message", "")
             why = _STOPPED if earlier.effect != "ok" else f"Its call has ended well, and then it failed: {message}"
             return Choice(action="unknown", why=why, earlier=earlier)
+        if earlier.state == "ok" and node.finally_ and self._has_run:
+            return Choice(why=_TIDIES, earlier=earlier)
         changed = self._history.changed(earlier, parts)
         if earlier.state != "ok":
             words = [{"failed": "it failed"}.get(earlier.state, f"it was {earlier.state}")]
@@ -171,6 +179,12 @@ class GoingOn:
         if is_safe or not earlier.effect:
             return Choice(why=why, earlier=earlier)
         return Choice(action="again", why=f"It has done its work, and is not the same now ({why}).", earlier=earlier)
+
+    @property
+    def _has_run(self) -> bool:
+        """Whether a step has run in this round that is not one of the end."""
+        steps = (step for name, _, step in self._state.steps() if not self._definition.by_name[name].finally_)
+        return any(step.attempt and not step.is_old for step in steps)
 
     def _new(self, parts: Mapping[str, str]) -> Choice:
         """Return what becomes of a step with effects that was not there: it may be an old one under a new name."""

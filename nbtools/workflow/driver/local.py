@@ -291,15 +291,14 @@ class Drive:
         parts = self._factory.parts(step)
         # What was tried in this round, or what a person has said yes to, is decided.
         is_decided = of.attempt > 0 or of.answer is True
-        choice = FRESH if is_decided else self._going_on.choose(node, item, parts)
+        choice = FRESH if is_decided else self._going_on.choose(step, parts)
         if choice.action != "run":
             self._keep_or_ask(step, parts, choice)
             return True
         why = "tried again" if of.attempt else choice.why
         # A second attempt goes on with the folder of the first, whose log says what it has done.
         inside = of.inside or self._folder_inside(node, item, choice.earlier, is_first=of.attempt == 0)
-        of_step: dict[str, Any] = {"node": name, "item": item, "attempt": step.attempt, "fence": step.fence}
-        self._emit(events.NodeStarted(**of_step, why=why, parts=parts, inside=inside))
+        self._emit(events.NodeStarted(**step.of, why=why, parts=parts, inside=inside))
         task = asyncio.create_task(self._run(step), name=f"nbtools {name}")
         self._tasks[task] = (name, item)
         task.add_done_callback(self._forget)
@@ -322,9 +321,8 @@ class Drive:
     def _take_over(self, step: StepAttempt, parts: Mapping[str, str], choice: Choice, **ended: Any) -> None:
         earlier = choice.earlier
         assert earlier is not None, "what is taken over was there"
-        of: dict[str, Any] = {"node": step.node.id, "item": step.item_index, "fence": self.state.fence}
         # As it was counted then: the next attempt of this step must not have the number of one that is in the log.
-        of["attempt"] = max(1, earlier.attempt)
+        of = step.of | {"fence": self.state.fence, "attempt": max(1, earlier.attempt)}
         self._emit(events.NodeStarted(**of, parts=parts, inside=earlier.inside))
         if earlier.effect:
             self._emit(events.CallState(**of, state=earlier.effect if ended["state"] == "unknown" else "ok"))
@@ -399,8 +397,7 @@ class Drive:
             self._ask(name, item, self.state.step(name, item))
             return
         if "question" in result:
-            ended: dict[str, Any] = {"attempt": step.attempt, "fence": step.fence, "state": "unknown"}
-            self._emit(events.NodeEnded(node=name, item=item, result=result, **ended))
+            self._emit(events.NodeEnded(**step.of, state="unknown", result=result))
             self._ask(name, item, self.state.step(name, item))
             return
         is_again = error is not None and error["code"] not in NEVER_AGAIN and not self._stopped
@@ -410,8 +407,7 @@ class Drive:
             return
         bad = "declined" if result.get("declined") else "failed"
         state: Any = "ok" if error is None else "cancelled" if error["code"] == "CANCELLED" else bad
-        of: dict[str, Any] = {"node": name, "item": item, "attempt": step.attempt, "fence": step.fence}
-        self._emit(events.NodeEnded(**of, state=state, result=result, left=self._left(step)))
+        self._emit(events.NodeEnded(**step.of, state=state, result=result, left=self._left(step)))
 
     def _left(self, step: StepAttempt) -> Mapping[str, str]:
         """Return the files that a step names and has changed, by what they hold now."""
@@ -442,17 +438,15 @@ class Drive:
         """Return where the door writes down what a step starts; a model's tools that may be called again need none."""
         if isinstance(step.node, PromptNode) and self._definition.is_repeatable(step.node):
             return None
-        of: dict[str, Any] = {"node": step.node.id, "item": step.item_index}
-        of |= {"attempt": step.attempt, "fence": step.fence}
 
         async def started(call_id: str) -> None:
-            self._emit(events.CallState(**of, state="started", call_id=call_id))
+            self._emit(events.CallState(**step.of, state="started", call_id=call_id))
             await self.log.sync()
 
         async def ended(call_id: str, result: ToolResult) -> None:
             # A call that only reads was never marked as started, and has nothing to be marked as ended.
             if self.state.step(step.node.id, step.item_index).effect:
-                self._emit(events.CallState(**of, state="ok" if result.ok else "failed", call_id=call_id))
+                self._emit(events.CallState(**step.of, state="ok" if result.ok else "failed", call_id=call_id))
 
         return CallJournal(started=started, ended=ended)
 
@@ -544,7 +538,7 @@ class Drive:
             step = self._factory.step(self._plan.nodes[name], item, 1)
             parts = self._factory.parts(step)
             # Chosen again rather than remembered: the driver that asked may have been another process.
-            choice = self._going_on.choose(step.node, item, parts)
+            choice = self._going_on.choose(step, parts)
             self._take_over(step, parts, choice, state="ok", why=f"kept: {who} said no to running it again")
         elif (ended := ended_by(was, question, accepted, who)) is not None:
             self._emit(events.NodeEnded(node=name, item=item, **ended))

@@ -168,7 +168,7 @@ class _Forecast:
                 if earlier is None:
                     return PreviewedNode(node=node.id, item=item, action="ask", why="a person answers")
                 return self._keep(earlier, item, earlier.why)
-            choice = self._going_on.choose(node, item, self._factory.parts(step))
+            choice = self._going_on.choose(step, self._factory.parts(step))
         except NbtoolsError as exc:
             return PreviewedNode(node=node.id, item=item, action="fail", why=exc.message)
         if choice.action == "keep" and choice.earlier is not None:

@@ -168,6 +168,11 @@ class StepAttempt:
     approved_by: str = ""
     needs_value: bool = False
 
+    @property
+    def of(self) -> dict[str, Any]:
+        """What events say of which attempt they are."""
+        return {"node": self.node.id, "item": self.item_index, "attempt": self.attempt, "fence": self.fence}
+
     def paths(self) -> list[str]:
         """Return the files that the step may read: those of the needed nodes, their tables, and what it was given."""
         return [*(path for paths in self.files.values() for path in paths.values()), *self.tables, *self.extra_files]

@@ -1,12 +1,14 @@
 """What a step depends on, part by part: whether it can be reused, and if not, why.
 
 Each part has a hash: the tool as it is described, the code, the arguments with their values filled in, the results of
-needed nodes that code reads, and each file that an argument or an input names. Two steps with equal parts do the same.
+needed nodes that code reads, and each file that an argument, an input or code names, or that code imports. Two steps
+with equal parts do the same, where they read nothing else (`RunDefinition.why_again`).
 Values of ``${env.NAME}`` are in no part: a key of an account is not a reason to run anything again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import itertools
@@ -28,7 +30,11 @@ _WORDS = re.compile(r"[\w-]+")
 _MOST_FILES = 200
 _LONGEST_PATH = 1_000
 _QUOTED = re.compile(r"'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\"")
-_PATTERN = re.compile(r"\w[^*?\[]*[*?\[].*\.\w+$")
+_PATTERN = re.compile(r"\w[^*?\[]*[*?\[].*\.\w+$|^[^\s*?\[]*/[^\s*?\[]*[*?\[]\S*$")
+# Code holds texts in quotes within texts in quotes, and a shell needs none.
+_QUOTES = re.compile(r"""\\*['"`]""")
+_SHELL = re.compile(r"""[\s'"`;|&<>()=,{}$\\]+""")
+_IMPORT = re.compile(r"\bfrom\s+([\w.]+)\s+import\b|\bimport\s+([\w., ]+)")
 
 
 class MaskedEnvironment(dict[str, str]):
@@ -105,13 +111,19 @@ def parts_of(
     return parts | file_parts(node, values, scope, source=source, folder=folder)
 
 
+def texts_of(node: NodeFields, source: str) -> list[str]:
+    """Return the texts in which a node's source may name files: in Python that is where quotes are, else each word."""
+    is_python = isinstance(node, NotebookNode) or (isinstance(node, CodeNode) and node.language == "python")
+    return [source] if is_python else [source, *_SHELL.split(source)]
+
+
 def file_parts(
     node: NodeFields, values: Mapping[str, Any], scope: Mapping[str, Any], *, source: str, folder: Path | None
 ) -> dict[str, str]:
     """Return those of the parts that are files, as they are now; see `parts_of`."""
     if folder is None or not isinstance(node, ToolNode | KernelNode | WorkflowNode):
         return {}
-    texts_seen = [values, scope.get("item"), source if isinstance(node, KernelNode) else ""]
+    texts_seen = [values, scope.get("item"), *texts_of(node, source)]
     if isinstance(node, CodeNode):
         texts_seen.append(scope["inputs"])
     return {f"file {name}": content for name, content in files_in(texts_seen, folder)}
@@ -135,7 +147,8 @@ def _parts_of_code(
 
 def files_in(values: Iterable[Any], folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the texts among values that name existing files, each with a hash of what the file holds."""
-    for name in dict.fromkeys(file_texts(values, folder)):
+    modules = _modules(values, folder)
+    for name in dict.fromkeys([*modules, *_existing(_named([values, modules]), folder)]):
         try:
             yield name, _content(folder / name)
         except OSError:
@@ -145,14 +158,53 @@ def files_in(values: Iterable[Any], folder: Path) -> Iterator[tuple[str, str]]:
 def file_texts(values: Any, folder: Path) -> Iterator[str]:
     """Yield the texts among values, at any depth, that name existing files: the first 200.
 
-    What stands in quotes inside of a text counts too, such as a file in a query or in code; a pattern names all the
-    files that it fits.
+    What stands in quotes inside of a text counts too, such as a file in a query; a pattern names all the files that it
+    fits.
     """
-    texts = (text for _, text in find_nested(values, is_text))
-    candidates = (name for text in texts for name in (text, *(one or two for one, two in _QUOTED.findall(text))))
-    names = (name for name in candidates if 0 < len(name) < _LONGEST_PATH and "\n" not in name)
+    texts = [text for _, text in find_nested(values, is_text)]
+    yield from _existing([*texts, *(one or two for text in texts for one, two in _QUOTED.findall(text))], folder)
+
+
+def _named(values: Any) -> Iterator[str]:
+    """Yield whatever in texts may name a file or a folder: between two quotes, and words there that look like paths."""
+    for _, text in find_nested(values, is_text):
+        yield text
+        yield from _QUOTES.split(text)
+        for one, two in _QUOTED.findall(text):
+            yield one or two
+            yield from (word for word in _SHELL.split(one or two) if "/" in word or "." in word)
+
+
+def place_in(values: Any, folder: Path) -> str:
+    """Return the first address or folder that texts among values name, in words: what is there is in no part."""
+    names = [name for name in _named(values) if "/" in name]
+    if any("://" in name for name in names):
+        return "an address"
+    # A mere slash, or dots, is as often what joins texts.
+    paths = (name for name in names if len(name) < _LONGEST_PATH and "\n" not in name and name.strip("./ "))
+    return next((f"the folder {name}" for name in paths if os.path.isdir(folder / name)), "")  # noqa: PTH112 - never raises
+
+
+def _modules(values: Any, folder: Path) -> dict[str, str]:
+    """Return the files below a folder that code among texts imports, and those that these import, with their texts."""
+    sources = [text for _, text in find_nested(values, is_text)]
+    modules: dict[Path, str] = {}
+    while sources and len(modules) < _MOST_FILES:
+        names = {name for pair in _IMPORT.findall(sources.pop()) for name in _WORDS.findall(" ".join(pair))}
+        for name in names:
+            for path in {folder / f"{name}.py", *folder.glob(f"{name}/**/*.py")} - modules.keys():
+                # What cannot be read is not imported either.
+                with contextlib.suppress(OSError):
+                    modules[path] = path.read_text(encoding="utf-8", errors="replace")
+                    sources.append(modules[path])
+    return {str(path.relative_to(folder)): text for path, text in modules.items()}
+
+
+def _existing(names: Iterable[str], folder: Path) -> Iterator[str]:
+    """Yield the files among names: the first 200."""
+    short = (name for name in dict.fromkeys(names) if 0 < len(name) < _LONGEST_PATH and "\n" not in name)
     # A text of a million words must not become a million questions to the file system.
-    yield from itertools.islice((file for name in names for file in _files(folder, name)), _MOST_FILES)
+    yield from itertools.islice((file for name in short for file in _files(folder, name)), _MOST_FILES)
 
 
 def _files(folder: Path, name: str) -> Iterator[str]:

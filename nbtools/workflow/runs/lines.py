@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nbtools.workflow.runs.events import RunEvent
+from nbtools.workflow.runs.state import is_taken_over
 
 _SIGNS = {"ok": "✓", "failed": "✗", "cancelled": "■", "declined": "⊘", "unknown": "?"}
 
@@ -25,8 +26,7 @@ def event_line(event: RunEvent) -> str:
             error = fields["result"].get("error")
             notes = [fields.get("why", ""), *fields["result"].get("notes", ())]
             detail = f"{error['code']}: {error['message']}" if error else "; ".join(filter(None, notes))
-            # A step whose result was taken over has the state of one that ran: only its reason tells them apart.
-            sign = "=" if fields.get("why", "").startswith(("reused from ", "kept")) else _SIGNS[fields["state"]]
+            sign = "=" if is_taken_over(fields.get("why", "")) else _SIGNS[fields["state"]]
             return f"{sign} {name}  {fields['result'].get('duration_s', 0):.2f} s  {detail}".rstrip()
         case "node_skipped":
             return f"- {name}  ({fields['why']})"

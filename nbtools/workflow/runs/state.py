@@ -85,6 +85,11 @@ class StepState:
         """Whether nothing happens to it any more."""
         return self.state in ENDED
 
+    @property
+    def is_old(self) -> bool:
+        """Whether it is ok by what an earlier run, or this one before it ended, has left."""
+        return self.state == "ok" and is_taken_over(self.why)
+
     def view(self) -> dict[str, Any]:
         """Return what expressions read of it: the fields of a result, with null where there is none."""
         result = self.result or {}
@@ -361,6 +366,11 @@ def _apply(step: StepState, event: events.RunEvent) -> bool:
         case _:
             return False
     return True
+
+
+def is_taken_over(why: str) -> bool:
+    """Tell by the reason of a step that is ok whether its result was there before; its state does not say so."""
+    return why.startswith(("reused from ", "kept"))
 
 
 def step_label(node: str, item: int | None) -> str:

@@ -58,8 +58,7 @@ SIGNS: Mapping[str, StateSign] = {
 
 def shown_state(step: StepState) -> str:
     """Return the state of a step as it is shown: one of `SIGNS`."""
-    is_old = step.state == "ok" and step.why.startswith(("reused from ", "kept"))
-    return "reused" if is_old else step.state
+    return "reused" if step.is_old else step.state
 
 
 def sign_svg(state: str) -> str:

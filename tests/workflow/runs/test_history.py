@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nbtools.workflow.driver.going_on import GoingOn
+from nbtools.workflow.driver.steps import StepAttempt
 from nbtools.workflow.runs.events import CallState, NodeEnded, NodeStarted, QuestionAsked, RunEvent, RunStarted
 from nbtools.workflow.runs.history import ALONE, RunHistory
 from nbtools.workflow.runs.state import RunState, failure_result
@@ -56,8 +57,9 @@ def test_a_step_is_unknown_where_its_effect_began_and_nobody_heard_how_it_ended(
 
 def choose(before: RunHistory, parts: dict[str, str], *, repeatable: bool) -> tuple[str, str]:
     node = ToolNode(id="a", tool="t")
+    step = StepAttempt(run_id="r", workflow="w", agent="w", node=node)
     definition: Any = types.SimpleNamespace(by_name={"a": node}, is_repeatable=lambda _: repeatable)
-    choice = GoingOn(before, definition, RunState.of(["a"], inputs={})).choose(node, None, parts)
+    choice = GoingOn(before, definition, RunState.of(["a"], inputs={})).choose(step, parts)
     return choice.action, choice.why
 
 

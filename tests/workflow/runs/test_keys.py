@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nbtools.workflow.runs.keys import changes, digest, parts_of
+from nbtools.workflow.runs.keys import changes, digest, file_parts, parts_of, place_in
 from nbtools.workflow.spec import CodeNode
 
 INPUTS = {"year": 2025, "place": "x"}
@@ -77,3 +77,56 @@ def test_a_file_too_large_to_be_read_is_another_once_it_was_written(tmp_path: Pa
     assert parts("open('large.csv')", folder=tmp_path) == before
     os.utime(file, (1, 1))
     assert changes(before, parts("open('large.csv')", folder=tmp_path)) == ["file large.csv"]
+
+
+@pytest.mark.parametrize(
+    ("language", "source"),
+    [
+        ("python", "duckdb.sql(\"select sum(a) from 'x.csv'\").fetchall()"),
+        ("python", "sql('select * from \\'x.csv\\'')"),
+        ("python", "subprocess.run('wc -l x.csv', shell=True)"),
+        ("bash", "wc -l < x.csv"),
+        ("bash", "sort names|uniq"),
+        ("bash", "cat FOLDER/*"),
+        ("python", "import helper"),
+        ("python", "from pack.deep import it"),
+        ("python", "import pack"),
+    ],
+)
+def test_code_depends_on_each_file_that_it_reads_however_it_names_it(
+    language: str, source: str, tmp_path: Path
+) -> None:
+    def now() -> dict[str, str]:
+        node = CodeNode(id="b", code=source, language=language)
+        return file_parts(node, {}, {"inputs": {}}, source=source.replace("FOLDER", str(tmp_path)), folder=tmp_path)
+
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "helper.py").write_text("import other; open('read.csv')")
+    files = [tmp_path / name for name in ("x.csv", "names", "other.py", "read.csv", "pack/deep.py")]
+    for file in files:
+        file.write_text("1")
+    before = now()
+    assert now() == before
+    for file in files:
+        file.write_text("2")
+    assert changes(before, now())
+
+
+def test_what_helpers_import_and_read_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("import other; open('read.csv')")
+    (tmp_path / "other.py").write_text("import helper")
+    (tmp_path / "read.csv").write_text("1")
+    node = CodeNode(id="b", code="import helper")
+    parts_now = file_parts(node, {}, {"inputs": {}}, source="import helper", folder=tmp_path)
+    assert sorted(parts_now) == ["file helper.py", "file other.py", "file read.csv"]
+
+
+def test_addresses_and_folders_are_places_that_no_part_stands_for(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for text, place in (
+        ("open('https://x.example/a')", "an address"),
+        ("os.listdir('a/b')", "the folder a/b"),
+        ("'/'.join(names)", ""),
+        ("open('a/x.csv')", ""),
+    ):
+        assert place_in([text], tmp_path) == place

@@ -242,9 +242,7 @@ def _as_text(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-@tool(
-    title="List a folder", read_only=True, idempotent=True, reads="what a folder holds", examples=({}, {"path": "out"})
-)
+@tool(title="List a folder", read_only=True, idempotent=True, reads="what folders hold", examples=({}, {"path": "out"}))
 def file_list(path: FilePath = ".", *, ctx: Context) -> Output[FolderEntries]:
     """List the contents of a folder below the allowed ones.
 

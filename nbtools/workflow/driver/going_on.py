@@ -21,7 +21,7 @@ from nbtools.workflow.driver.steps import StepAttempt
 from nbtools.workflow.runs.history import ALONE, EarlierStep, Identity, RunHistory, identities
 from nbtools.workflow.runs.keys import changes
 from nbtools.workflow.runs.log import FrozenRun
-from nbtools.workflow.runs.state import RunState
+from nbtools.workflow.runs.state import RunState, is_taken_over
 from nbtools.workflow.spec import NodeFields
 
 _MOST_RUNS = 50
@@ -184,7 +184,7 @@ class GoingOn:
     def _has_run(self) -> bool:
         """Whether a step has run in this round that is not one of the end."""
         steps = (step for name, _, step in self._state.steps() if not self._definition.by_name[name].finally_)
-        return any(step.attempt and not step.is_old for step in steps)
+        return any(step.attempt and not is_taken_over(step.why) for step in steps)
 
     def _new(self, parts: Mapping[str, str]) -> Choice:
         """Return what becomes of a step with effects that was not there: it may be an old one under a new name."""

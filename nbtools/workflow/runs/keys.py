@@ -126,7 +126,7 @@ def file_parts(
     texts_seen = [values, scope.get("item"), *texts_of(node, source)]
     if isinstance(node, CodeNode):
         texts_seen.append(scope["inputs"])
-    return {f"file {name}": content for name, content in files_in(texts_seen, folder)}
+    return {f"file {name}": content for name, content in files_in(texts_seen, folder).items()}
 
 
 def _parts_of_code(
@@ -145,14 +145,20 @@ def _parts_of_code(
     return parts
 
 
-def files_in(values: Iterable[Any], folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the texts among values that name existing files, each with a hash of what the file holds."""
-    modules = _modules(values, folder)
-    for name in dict.fromkeys([*modules, *_existing(_named([values, modules]), folder)]):
-        try:
-            yield name, _content(folder / name)
-        except OSError:
-            continue  # a file that cannot be read: the step itself will say so
+def files_in(values: Iterable[Any], folder: Path) -> Mapping[str, str]:
+    """Return the texts among values that name existing files, each with a hash of what the file holds.
+
+    Those that a Python file of these names, or imports, count too.
+    """
+    contents: dict[str, str] = {}
+    queue: list[Any] = [values]
+    while queue:
+        for name in [name for name in _existing(_named(queue.pop()), folder) if name not in contents]:
+            with contextlib.suppress(OSError):  # a file that cannot be read: the step itself will say so
+                contents[name] = _content(folder / name)
+                if name.endswith(".py"):
+                    queue.append((folder / name).read_text(encoding="utf-8", errors="replace"))
+    return contents
 
 
 def file_texts(values: Any, folder: Path) -> Iterator[str]:
@@ -166,10 +172,12 @@ def file_texts(values: Any, folder: Path) -> Iterator[str]:
 
 
 def _named(values: Any) -> Iterator[str]:
-    """Yield whatever in texts may name a file or a folder: between two quotes, and words there that look like paths."""
+    """Yield what may name a file: texts, what is in quotes in them, words there that look like paths, and modules."""
     for _, text in find_nested(values, is_text):
         yield text
         yield from _QUOTES.split(text)
+        for name in _WORDS.findall(" ".join(map(" ".join, _IMPORT.findall(text)))):
+            yield from (f"{name}.py", f"{name}/**/*.py")
         for one, two in _QUOTED.findall(text):
             yield one or two
             yield from (word for word in _SHELL.split(one or two) if "/" in word or "." in word)
@@ -185,21 +193,6 @@ def place_in(values: Any, folder: Path) -> str:
     return next((f"the folder {name}" for name in paths if os.path.isdir(folder / name)), "")  # noqa: PTH112 - never raises
 
 
-def _modules(values: Any, folder: Path) -> dict[str, str]:
-    """Return the files below a folder that code among texts imports, and those that these import, with their texts."""
-    sources = [text for _, text in find_nested(values, is_text)]
-    modules: dict[Path, str] = {}
-    while sources and len(modules) < _MOST_FILES:
-        names = {name for pair in _IMPORT.findall(sources.pop()) for name in _WORDS.findall(" ".join(pair))}
-        for name in names:
-            for path in {folder / f"{name}.py", *folder.glob(f"{name}/**/*.py")} - modules.keys():
-                # What cannot be read is not imported either.
-                with contextlib.suppress(OSError):
-                    modules[path] = path.read_text(encoding="utf-8", errors="replace")
-                    sources.append(modules[path])
-    return {str(path.relative_to(folder)): text for path, text in modules.items()}
-
-
 def _existing(names: Iterable[str], folder: Path) -> Iterator[str]:
     """Yield the files among names: the first 200."""
     short = (name for name in dict.fromkeys(names) if 0 < len(name) < _LONGEST_PATH and "\n" not in name)
@@ -211,7 +204,7 @@ def _files(folder: Path, name: str) -> Iterator[str]:
     if os.path.isfile(os.path.join(folder, name)):  # noqa: PTH113, PTH118 - each text of each node is looked at
         yield name
     elif _PATTERN.search(name):
-        yield from sorted(glob.glob(name, root_dir=folder))[:_MOST_FILES]  # noqa: PTH207 - names stay as they are written
+        yield from sorted(glob.glob(name, root_dir=folder, recursive=True))[:_MOST_FILES]  # noqa: PTH207 - names stay as they are written
 
 
 def _content(path: Path) -> str:

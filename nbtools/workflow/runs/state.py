@@ -85,11 +85,6 @@ class StepState:
         """Whether nothing happens to it any more."""
         return self.state in ENDED
 
-    @property
-    def is_old(self) -> bool:
-        """Whether it is ok by what an earlier run, or this one before it ended, has left."""
-        return self.state == "ok" and is_taken_over(self.why)
-
     def view(self) -> dict[str, Any]:
         """Return what expressions read of it: the fields of a result, with null where there is none."""
         result = self.result or {}

@@ -13,7 +13,7 @@ from typing import Any
 from nbtools.texts.redaction import redact
 from nbtools.texts.visible import brief, visible
 from nbtools.workflow import spec
-from nbtools.workflow.runs.state import ENDED, NodeState, StepState
+from nbtools.workflow.runs.state import ENDED, NodeState, StepState, is_taken_over
 
 _PRINTED_LINES = 10
 _PRINTED_WIDTH = 400
@@ -58,7 +58,7 @@ SIGNS: Mapping[str, StateSign] = {
 
 def shown_state(step: StepState) -> str:
     """Return the state of a step as it is shown: one of `SIGNS`."""
-    return "reused" if step.is_old else step.state
+    return "reused" if step.state == "ok" and is_taken_over(step.why) else step.state
 
 
 def sign_svg(state: str) -> str:

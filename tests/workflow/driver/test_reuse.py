@@ -26,7 +26,7 @@ def why(wb, nodes: str) -> str:
         ("tool: memory_retrieve, args: {tags: [x]}", "the memory"),
         ("tool: memory_search, args: {query: x}", "the memory"),
         ("tool: file_glob, args: {pattern: '*'}", "what folders hold"),
-        ("tool: file_list", "what a folder holds"),
+        ("tool: file_list", "what folders hold"),
         ("tool: look, args: {value: 'sub/folder'}", "the folder sub/folder"),
         ("tool: data_analyze, args: {analysis_script: 'memory'}", "the memory"),
         ("tool: data_analyze, args: {analysis_script: '1', session: s}", "a session"),
@@ -69,7 +69,7 @@ def test_a_workflow_inside_is_reused_only_where_each_of_its_steps_is(wb, folder:
     (folder / "x.csv").write_text("a\n2\n")
     assert wb.workflows.plan("flow.yaml").nodes[0].why == "changed: file x.csv"
     inner.write_text(inner.read_text().replace("file_read, args: {path: x.csv}", "file_list"))
-    words = "a in it: it reads what a folder holds, which is not compared"
+    words = "a in it: it reads what folders hold, which is not compared"
     assert wb.workflows.plan("flow.yaml").nodes[0].why == words
 
 

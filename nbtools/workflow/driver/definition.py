@@ -209,7 +209,7 @@ class RunDefinition:
             whys = ((one.id, inner.why_again(one, inner.texts(one), views)) for one in inner.workflow.nodes)
             return next((f"{name} in it: {why}" for name, why in whys if why), "")
         unseen = self._unseen(node, values, views)
-        return f"it reads {unseen}, which is not compared" if unseen else ""
+        return f"it reads {self.without_secrets(unseen)}, which is not compared" if unseen else ""
 
     def _unseen(self, node: spec.NodeFields, values: Mapping[str, Any], views: Mapping[str, Any]) -> str:
         """Return what a node reads that is in none of the parts that are compared (`nbtools.workflow.runs.keys`)."""

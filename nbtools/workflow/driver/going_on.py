@@ -19,7 +19,7 @@ from nbtools.errors import NbtoolsError
 from nbtools.workflow.driver.definition import RunDefinition
 from nbtools.workflow.driver.steps import StepAttempt
 from nbtools.workflow.runs.history import ALONE, EarlierStep, Identity, RunHistory, identities
-from nbtools.workflow.runs.keys import changes
+from nbtools.workflow.runs.keys import MOST_FILES, changes
 from nbtools.workflow.runs.log import FrozenRun
 from nbtools.workflow.runs.state import RunState, is_taken_over
 from nbtools.workflow.spec import NodeFields
@@ -149,6 +149,8 @@ class GoingOn:
             return choice
         # Equal parts tell nothing of what a step reads besides.
         why = self._definition.why_again(node, step.values, {"inputs": step.inputs, "item": step.item})
+        if sum(name.startswith("file ") for name in parts) >= MOST_FILES:
+            why = f"it names {MOST_FILES} files or more, and not all are compared"
         if why := _TIDIES if node.finally_ and self._has_run else why:
             return dataclasses.replace(choice, why=why)
         other = self._others.choose(node, item, parts)

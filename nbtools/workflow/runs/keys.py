@@ -27,7 +27,6 @@ from nbtools.workflow.spec import CodeNode, KernelNode, NodeFields, NotebookNode
 _MOST_HASHED = 64 * 2**20
 _ALL_INPUTS = re.compile(r"""\binputs\b(?!\s*(?:\[|\.get\()\s*['"])""")  # and not one by its name
 _WORDS = re.compile(r"[\w-]+")
-_MOST_FILES = 200
 _LONGEST_PATH = 1_000
 _QUOTED = re.compile(r"'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\"")
 _PATTERN = re.compile(r"\w[^*?\[]*[*?\[].*\.\w+$|^[^\s*?\[]*/[^\s*?\[]*[*?\[]\S*$")
@@ -35,6 +34,10 @@ _PATTERN = re.compile(r"\w[^*?\[]*[*?\[].*\.\w+$|^[^\s*?\[]*/[^\s*?\[]*[*?\[]\S*
 _QUOTES = re.compile(r"""\\*['"`]""")
 _SHELL = re.compile(r"""[\s'"`;|&<>()=,{}$\\]+""")
 _IMPORT = re.compile(r"\bfrom\s+([\w.]+)\s+import\b|\bimport\s+([\w., ]+)")
+
+
+MOST_FILES = 200
+"""Files of a step that are compared."""
 
 
 class MaskedEnvironment(dict[str, str]):
@@ -197,14 +200,14 @@ def _existing(names: Iterable[str], folder: Path) -> Iterator[str]:
     """Yield the files among names: the first 200."""
     short = (name for name in dict.fromkeys(names) if 0 < len(name) < _LONGEST_PATH and "\n" not in name)
     # A text of a million words must not become a million questions to the file system.
-    yield from itertools.islice((file for name in short for file in _files(folder, name)), _MOST_FILES)
+    yield from itertools.islice((file for name in short for file in _files(folder, name)), MOST_FILES)
 
 
 def _files(folder: Path, name: str) -> Iterator[str]:
     if os.path.isfile(os.path.join(folder, name)):  # noqa: PTH113, PTH118 - each text of each node is looked at
         yield name
     elif _PATTERN.search(name):
-        yield from sorted(glob.glob(name, root_dir=folder, recursive=True))[:_MOST_FILES]  # noqa: PTH207 - names stay as they are written
+        yield from sorted(glob.glob(name, root_dir=folder, recursive=True))[:MOST_FILES]  # noqa: PTH207 - names stay as they are written
 
 
 def _content(path: Path) -> str:

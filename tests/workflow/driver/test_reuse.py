@@ -58,6 +58,14 @@ def test_tools_that_read_only_what_their_arguments_name_are_reused(wb, folder: P
         (folder / "x.csv").write_text("a\n1\n")
 
 
+def test_what_names_more_files_than_are_compared_runs_again(wb, folder: Path) -> None:
+    for i in range(200):
+        (folder / f"x{i}.csv").write_text(f"a\n{i}\n")
+    assert "not all are compared" in why(
+        wb, "  - {id: a, tool: sql_query, args: {query: \"select sum(a) from 'x*.csv'\"}}\n"
+    )
+
+
 def test_a_workflow_inside_is_reused_only_where_each_of_its_steps_is(wb, folder: Path) -> None:
     inner = folder / "inner.yaml"
     inner.write_text("version: 1\nname: i\nnodes:\n  - {id: a, tool: file_read, args: {path: x.csv}}\n")

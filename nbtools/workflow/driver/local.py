@@ -412,7 +412,7 @@ class Drive:
     def _left(self, step: StepAttempt) -> Mapping[str, str]:
         """Return the files that a step names and has changed, by what they hold now."""
         of = self.state.step(step.node.id, step.item_index)
-        return self._factory.changed_files(step, of.parts) if of.effect else {}
+        return self._factory.changed_files(step, of.parts) if of.effect or of.inside else {}
 
     async def _perform(self, step: StepAttempt) -> Any:
         """Return the result of a step, or `None` where a run inside waits for a person."""

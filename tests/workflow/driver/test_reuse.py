@@ -115,3 +115,35 @@ nodes:
     (folder / "fixed").write_text("x")
     wb.workflows.resume(run.run_id).raise_for_error()
     assert sorted((folder / "log").read_text().split()) == ["make", "tidy"]
+
+
+def test_a_workflow_inside_that_changed_a_file_itself_is_kept(wb, folder: Path) -> None:
+    (folder / "log.txt").write_text("old\n")
+    (folder / "inner.yaml").write_text(
+        "version: 1\nname: i\nnodes:\n  - {id: a, tool: note, args: {path: log.txt, line: inner}}\n"
+    )
+    nodes = "nodes:\n  - {id: sub, workflow: inner.yaml}\n  - {id: b, tool: file_read, args: {path: x}, needs: [sub]}\n"
+    (folder / "flow.yaml").write_text(HEAD + nodes)
+    run = wb.workflows.run("flow.yaml")
+    assert run.state == "failed"
+    (folder / "x").write_text("x")
+    again = wb.workflows.resume(run.run_id).raise_for_error()
+    assert again.progress.nodes["sub"].why == "kept"
+    assert (folder / "log.txt").read_text() == "old\ninner\n"
+
+
+@pytest.mark.processes
+def test_code_that_names_a_file_within_two_quotes_is_not_kept_where_it_changed(wb, folder: Path) -> None:
+    file = folder / "x.csv"
+    file.write_text("a\n1\n")
+    code = f"f = \"'{file}'\"; open(f[1:-1]).read()"
+    nodes = (
+        f"nodes:\n  - id: c\n    code: |\n      {code}\n  - {{id: b, tool: file_read, args: {{path: x}}, needs: [c]}}\n"
+    )
+    (folder / "flow.yaml").write_text(HEAD + nodes + 'outputs: {c: "${nodes.c.data}"}\n')
+    run = wb.workflows.run("flow.yaml")
+    assert (run.state, run.progress.nodes["c"].state) == ("failed", "ok")
+    (folder / "x").write_text("x")
+    file.write_text("a\n2\n")
+    again = wb.workflows.resume(run.run_id, ask=None)
+    assert again.progress.nodes["c"].why != "kept"

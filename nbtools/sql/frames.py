@@ -6,13 +6,14 @@ as a frame is told by its class, so that no library is imported just to look.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbtools.errors import LimitExceeded, SqlFailed, SqlInvalid
 from nbtools.ground.lazy import class_among, duckdb, pa, pd
-from nbtools.sql.results.result import QueryResult
-from nbtools.sql.results.rows import ArrowRows, unique_names
+from nbtools.sql.results.result import FileNote, QueryResult
+from nbtools.sql.results.rows import ArrowRows, fold_name, name_notes, unique_names
 from nbtools.texts.visible import kind_of_value
 
 Frames = Mapping[str, Any] | Callable[[str], Any]
@@ -51,8 +52,8 @@ def find_frames(
     named_frames: Frames | None,
     tables: Mapping[str, Callable[[], Any]],
     lookups: Sequence[Callable[[str], Any]] = (),
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the frames behind the names of a query, and a phrase for each that says what it is.
+) -> tuple[dict[str, Any], tuple[str, ...], list[FileNote]]:
+    """Return the frames behind the names of a query, a phrase for each that says what it is, and what is to be told.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def find_frames(
         Return what a name means elsewhere, such as the notebook's variable, or `None`; the first wins.
     """
     frames: dict[str, Any] = {}
-    phrases: list[str] = []
+    phrases, notes = list[str](), list[FileNote]()
     if named_frames is not None and not isinstance(named_frames, Mapping):
         named_frames = {name: frame for name in names if (frame := named_frames(name)) is not None}
     records = {name.casefold(): name for name in tables}
@@ -74,40 +75,34 @@ def find_frames(
     for name in names:
         record = records.get(name.casefold())
         frame = (named_frames or {}).get(name, own.get(name.casefold()))
-        if record is not None:
-            frame = tables[record] if frame is None else frame
-            frames[record] = _as_frame(name, frame() if callable(frame) else frame)
-            phrases.append(f"record {record}")
-        elif frame is not None:
-            frames[name] = _as_frame(name, frame() if callable(frame) else frame)
-            phrases.append(f"frame {name}")
-        elif "." not in name:
+        frame = tables.get(record or "") if frame is None else frame
+        if frame is None and "." not in name:
             # SQL does not care about case, Python does: the name as written wins.
             values = (look(each) for look in lookups for each in (name, name.lower()))
             frame = next((value for value in values if is_frame(value)), None)
-            if frame is not None:
-                frames[name] = _as_frame(name, frame)
-                phrases.append(f"frame {name}")
-    return frames, tuple(phrases)
+        if frame is not None:
+            frames[record or name], renames = _as_frame(name, frame() if callable(frame) else frame)
+            phrases.append(f"frame {name}" if record is None else f"record {record}")
+            notes += [FileNote(name, text) for text in renames]
+    return frames, tuple(phrases), notes
 
 
-def _as_frame(name: str, value: Any) -> Any:
-    """Return a frame that the engine can read as it is, or say why there is none."""
+def _as_frame(name: str, value: Any) -> tuple[Any, list[str]]:
+    """Return a frame that the engine can read as it is, and what is to be told of its names; or say why not."""
     if isinstance(value, QueryResult):
         value = value.rows.table if isinstance(value.rows, ArrowRows) else value.to_pandas()
     if isinstance(value, list | tuple):
         value = _frame_of_records(name, value)
     if type(value).__name__ == "DuckDBPyRelation":
-        return _rows_of_relation(name, value)
+        value = _rows_of_relation(name, value)
     if not is_frame(value):
         raise SqlInvalid(
             f"{name!r} is {kind_of_value(value)}, which is not a table.",
             hint="SQL reads pandas, polars and Arrow tables, and earlier results.",
         )
-    module = type(value).__module__.partition(".")[0]
-    if module == "pandas" and type(value).__name__ == "Series":
+    if _is_pandas(value) and not hasattr(type(value), "columns"):
         value = value.to_frame(value.name if value.name is not None else name)
-    return as_query_sees(value) if _is_pandas(value) else value
+    return as_query_sees(value)
 
 
 def _rows_of_relation(name: str, relation: Any) -> Any:
@@ -138,8 +133,8 @@ def _rows_of_relation(name: str, relation: Any) -> Any:
         raise SqlFailed(f"the relation {name} cannot be read: {what}", hint=hint) from exc
 
 
-def plain_frame(value: Any) -> Any:
-    """Return a frame with all of its rows, as a query sees it.
+def plain_frame(value: Any) -> tuple[Any, list[str]]:
+    """Return a frame with all of its rows, as a query sees it, and what is to be told of its names.
 
     Raises
     ------
@@ -148,9 +143,9 @@ def plain_frame(value: Any) -> Any:
     """
     if hasattr(value, "collect_schema") and hasattr(value, "collect"):  # a lazy frame of polars
         value = value.collect()
-    frame = _as_frame("the value", value)
+    frame, renames = _as_frame("the value", value)
     # A view of ours, which a later assignment to a cell does not reach.
-    return frame.copy(deep=False) if _is_pandas(frame) else frame
+    return frame.copy(deep=False) if _is_pandas(frame) else frame, renames
 
 
 def _is_pandas(value: Any) -> bool:
@@ -165,17 +160,44 @@ def _frame_of_records(name: str, rows: Any) -> Any:
     return pd.DataFrame(list(rows))
 
 
-def as_query_sees(frame: Any) -> Any:
-    """Return a pandas frame with names that are text and occur once, and an index that says something as columns."""
-    levels, own = _levels(frame.index), [*frame.columns]
-    names = [name if isinstance(name, str) else _label(name) for name in (*levels, *own)]
-    names = unique_names([name or "unnamed" for name in names])  # SQL knows no name without letters
-    if not levels:
-        return frame if names == own else frame.set_axis(names, axis="columns")
-    index = frame.index
-    columns = [index.get_level_values(level).to_frame(index=False) for level in range(index.nlevels)]
-    joined = pd.concat([*columns, frame.reset_index(drop=True)], axis="columns")
-    return joined.set_axis(names, axis="columns")
+def as_query_sees(frame: Any) -> tuple[Any, list[str]]:
+    """Return a frame with names that are text and occur once in SQL, and phrases on those that were changed for it.
+
+    An index of pandas that says something becomes columns.
+    """
+    levels = _levels(frame.index) if _is_pandas(frame) else []
+    own = [*levels, *(name for name, _ in _described(frame))]
+    names = _names_in_sql(own)
+    renames = name_notes([*map(_label, own)], names)
+    if levels:
+        index = frame.index
+        columns = [index.get_level_values(level).to_frame(index=False) for level in range(index.nlevels)]
+        frame = pd.concat([*columns, frame.reset_index(drop=True)], axis="columns")
+    elif names == own:
+        return frame, renames
+    if _is_pandas(frame):
+        return frame.set_axis(names, axis="columns"), renames
+    if hasattr(frame, "collect_schema"):
+        return frame.rename(dict(zip(own, names, strict=True))), renames
+    return frame.rename_columns(names).replace_schema_metadata(frame.schema.metadata), renames  # which new names lose
+
+
+def _names_in_sql(own: Sequence[Any]) -> list[str]:
+    # DuckDB would give numbers too, but by them hide a column whose own name is such a one. And it knows no empty name.
+    return unique_names((_label(name) or "unnamed" for name in own), fold_name)
+
+
+def _described(frame: Any) -> list[tuple[Any, Any]]:
+    """Return names and types of a frame's columns as they are; none of what cannot be looked at cheaply, or at all."""
+    if _is_pandas(frame):
+        return [*zip(frame.columns, frame.dtypes, strict=True)]
+    if hasattr(frame, "collect_schema"):
+        with contextlib.suppress(Exception):  # the reading itself says best what is wrong
+            return [*frame.collect_schema().items()]
+        return []
+    if hasattr(frame, "types"):
+        return [*zip(frame.columns, frame.types, strict=True)]
+    return [(field.name, field.type) for field in getattr(frame, "schema", ())]
 
 
 def _levels(index: Any) -> list[Any]:
@@ -191,17 +213,10 @@ def _label(name: object) -> str:
 
 def frame_columns(value: Any) -> list[tuple[str, str]]:
     """Return names and types of a frame's columns, for completion; empty for what cannot be looked at cheaply."""
-    if isinstance(value, QueryResult):
-        return list(zip(value.columns, value.types, strict=True))
     if _is_pandas(value):
         if not hasattr(type(value), "columns"):
             return [(str(value.name), str(value.dtype))]
-        seen = as_query_sees(value.iloc[:1])
-        return [(name, str(kind)) for name, kind in zip(seen.columns, seen.dtypes, strict=True)]
-    if hasattr(value, "collect_schema"):
-        return [(name, str(kind)) for name, kind in value.collect_schema().items()]
-    if hasattr(value, "types"):
-        return [(name, str(kind)) for name, kind in zip(value.columns, value.types, strict=True)]
-    if hasattr(value, "schema"):
-        return [(field.name, str(field.type)) for field in value.schema]
-    return []
+        value, _ = as_query_sees(value.iloc[:1])
+    described = _described(value)
+    names = _names_in_sql([name for name, _ in described])
+    return [(name, str(kind)) for name, (_, kind) in zip(names, described, strict=True)]

@@ -24,7 +24,7 @@ from nbtools.sql.files.encodings import Utf8Copies
 from nbtools.sql.files.options import MissingWords
 from nbtools.sql.files.reading import WHOLE_BYTES, TextFiles
 from nbtools.sql.files.remote import RemoteFiles
-from nbtools.sql.frames import NOTES, find_frames
+from nbtools.sql.frames import NOTES, as_query_sees, find_frames
 from nbtools.sql.parameters import Style, bind, name_without_value
 from nbtools.sql.profile import quoting, source_of
 from nbtools.sql.results.result import FileNote
@@ -65,6 +65,8 @@ class PreparedQuery:
         How its workbooks are read; `None` where it names no files.
     notes
         What is to be told of its files.
+    renames
+        Those of them that tell of new names of columns of frames.
     """
 
     engine: SqlEngine
@@ -74,6 +76,7 @@ class PreparedQuery:
     reading: TextReading | None
     workbooks: TextReading | None
     notes: tuple[FileNote, ...]
+    renames: Sequence[FileNote]
 
     @property
     def begun(self) -> TextReading | None:
@@ -190,7 +193,7 @@ class Preparation:
             call.request.sql if len(call.request.sql) == len(text) and call.dialect is None else None, hint=hint
         )
         self._engines.warn_once(call.connection, engine)
-        frames, sources = self._find_sources(call, engine, verdict, control)
+        frames, sources, renames = self._find_sources(call, engine, verdict, control)
         workbooks = reading = None
         if verdict.readers:
             frames, workbooks = self._open_workbooks(verdict, frames, control, isolated=call.isolated)
@@ -226,8 +229,7 @@ class Preparation:
             for note in _notes_of_frame(name, frames[name], seen[name], set() if zone else zones[name])
         )
         of_engine = (FileNote(str(call.connection), text) for text in [getattr(engine, "note", None)] if text)
-        notes = (*(() if reading is None else reading.notes), *of_frames, *of_engine)
-        message = (note._replace(file=self.name(note.file)) for note in notes)
+        notes = (*(() if reading is None else reading.notes), *renames, *of_frames, *of_engine)
         return PreparedQuery(
             engine=engine,
             request=request,
@@ -235,7 +237,8 @@ class Preparation:
             verdict=verdict,
             reading=reading,
             workbooks=workbooks,
-            notes=tuple(message),
+            notes=tuple(note._replace(file=self.name(note.file)) for note in notes),
+            renames=renames,
         )
 
     def verdict(
@@ -267,19 +270,20 @@ class Preparation:
 
     def _find_sources(
         self, call: Call, engine: SqlEngine, verdict: Verdict, control: QueryControl
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+    ) -> tuple[dict[str, Any], tuple[str, ...], list[FileNote]]:
         files = tuple(f"file {self.name(name)}" for name in verdict.files)
         if not engine.takes_frames:
-            return {}, (*(f"table {name}" for name in verdict.tables), *files)
+            return {}, (*(f"table {name}" for name in verdict.tables), *files), []
         # What only a connection of the notebook itself sees comes first, as it does there.
         lookups = [look for look in (getattr(engine, "lookup", None), self._frames) if look is not None]
-        frames, sources = find_frames(verdict.tables, named_frames=call.frames, tables=self._tables, lookups=lookups)
-        missing = [name for name in verdict.tables if name not in frames]
+        names, own = verdict.tables, call.frames
+        frames, sources, notes = find_frames(names, named_frames=own, tables=self._tables, lookups=lookups)
+        missing = [name for name in names if name not in frames]
         for name, other in self._find_elsewhere(call, engine, missing):
-            rows = self._read_elsewhere(name, other, call, control)
-            frames[name], sources = rows, (*sources, f"table {name}")
-        rest = (f"table {name}" for name in verdict.tables if name not in frames and call.connection is not None)
-        return frames, (*sources, *rest, *files)
+            frames[name], renames = as_query_sees(self._read_elsewhere(name, other, call, control))
+            sources, notes = (*sources, f"table {name}"), [*notes, *(FileNote(name, text) for text in renames)]
+        rest = (f"table {name}" for name in names if name not in frames and call.connection is not None)
+        return frames, (*sources, *rest, *files), notes
 
     def _find_elsewhere(self, call: Call, engine: SqlEngine, names: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield the tables of other connections that a query names, ``crm.contracts``, and these."""

@@ -403,6 +403,7 @@ class SqlSession(ClosedAtEnd):
                 control,
                 functools.partial(texts.read, ready.verdict, ready.engine, begun=ready.begun),
                 ready.notes,
+                ready.renames,
                 has_more=len(files) < len(ready.verdict.files),
             )
             pager.hint = functools.partial(texts.hint, ready.verdict, ready.engine)

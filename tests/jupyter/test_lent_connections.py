@@ -274,7 +274,7 @@ def test_sql_shows_the_levels_of_an_index_as_the_explorer_does(notebook: Noteboo
     assert notebook.run("%sql select * from filtered").value.columns.tolist() == ["k", "v"]
     assert frames.frame_columns(notebook["grouped"]) == [("k", "str"), ("v", "int64")]
     for name in ("grouped", "filtered"):
-        explored = list(frames.plain_frame(notebook[name]).columns)
+        explored = list(frames.plain_frame(notebook[name])[0].columns)
         assert explored == notebook.run(f"%sql select * from {name}").value.columns.tolist()
 
 

@@ -16,6 +16,8 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from nbtools.errors import MissingExtra, NbtoolsError, SqlFailed, SqlInvalid
@@ -201,8 +203,6 @@ def test_frames_of_other_queries_are_not_left_behind() -> None:
 
 
 def test_what_counts_as_a_frame() -> None:
-    import polars as pl
-    import pyarrow as pa
 
     yes = (pd.DataFrame(), pd.Series([1]), pl.DataFrame(), pl.LazyFrame(), pa.table({"a": [1]}))
     no = (None, 1, "text", [1], {"a": [1]}, np.zeros(3), object(), pd.Index([1]))
@@ -211,8 +211,6 @@ def test_what_counts_as_a_frame() -> None:
 
 
 def test_columns_are_told_for_every_kind_of_frame() -> None:
-    import polars as pl
-    import pyarrow as pa
 
     assert frame_columns(pd.DataFrame({"a": [1], "b": ["x"]})) == [("a", "int64"), ("b", "str")]
     assert frame_columns(pd.Series([1.5], name="s")) == [("s", "float64")]
@@ -389,8 +387,6 @@ def test_columns_that_duckdb_has_no_type_for_are_text_and_the_footer_says_so() -
 
 @pytest.mark.processes
 def test_moments_of_a_frame_are_shown_in_its_own_time_zone() -> None:
-    import polars as pl
-    import pyarrow as pa
 
     moments = pd.to_datetime(["2024-01-01 22:00", "2024-07-01 22:00"]).tz_localize("America/New_York")
     frame = pd.DataFrame({"t": moments})
@@ -430,3 +426,27 @@ def test_decimals_that_are_no_numbers_cost_the_others_no_digit() -> None:
         asked = session.query("select d from f")
         assert asked.to_rows() == [["123456789012.34"], ["Infinity"]]
         assert "as text: d" in asked.footer()
+
+
+_SAME_BUT_FOR_CASE = {"x": [1], "X": [2], "x_1": [3]}
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.table, pa.record_batch])
+def test_columns_whose_names_differ_in_case_alone_are_each_read_and_the_renaming_is_told(make: Any) -> None:
+    frame = make(_SAME_BUT_FOR_CASE)
+    with SqlSession() as session:
+        assert session.query("select x_1 from p", frames={"p": frame}).to_rows() == [[3]]
+        result = session.query("from p", frames={"p": frame})
+        assert (result.columns, result.to_rows()) == (("x", "X_2", "x_1"), [[1, 2, 3]])
+        assert [str(note) for note in result.notes] == ["p: columns with the same name: X as X_2"]
+        again = session.query("from r", frames={"r": session.query('select 1 as x, 2 as "X"')})
+        assert again.columns == ("x", "X_1")
+    assert [name for name, _ in frame_columns(frame)] == ["x", "X_2", "x_1"]
+
+
+def test_names_that_are_one_to_sql_alone_stay_in_other_letters() -> None:
+    frame = pd.DataFrame([[1, 2, 3, 4]], columns=["Ä", "ä", "v", "v"])
+    with SqlSession() as session:
+        result = session.query("from p", frames={"p": frame})
+    assert result.columns == ("Ä", "ä", "v", "v_1")
+    assert "v as v_1" in str(result.notes)

@@ -190,3 +190,15 @@ def test_a_text_is_compared_with_a_number_by_the_engine(workbench: Any, front_en
     assert len(explorer.data()) == 1
     view = front_end(explorer)
     assert all(REFUSED in view.ask("code", language=language) for language in LANGUAGES)
+
+
+def test_columns_whose_names_differ_in_case_alone_are_filtered_and_handed_back_each(
+    workbench: Any, front_end: Any
+) -> None:
+    frame = pd.DataFrame({"Name": ["a", "c"], "name": ["b", "d"], "Name_1": [1, 2]})
+    explorer = workbench.explore(frame)
+    assert explorer.data().to_dict("list") == {"Name": ["a", "c"], "name_2": ["b", "d"], "Name_1": [1, 2]}
+    view = front_end(explorer)
+    view.ask("filter", add={"column": 1, "op": "=", "value": "b"})
+    assert explorer.relation().fetchall() == [("a", "b", 1)]
+    assert "columns with the same name: name as name_2" in explorer.plain_text()

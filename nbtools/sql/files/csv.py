@@ -57,6 +57,7 @@ from nbtools.sql.files.headings import (
     names_columns,
 )
 from nbtools.sql.files.options import values_of
+from nbtools.sql.results.rows import name_notes
 from nbtools.sql.verdict.reviewed import names
 from nbtools.texts.sql_quotes import quote_text
 
@@ -100,7 +101,6 @@ _MOST_LIKELY = 20  # columns of so many, or of a sample, of which is counted wha
 # Of a file whose first rows alone are wanted: bytes that are searched for them, and rows that are counted.
 _TELLING_BYTES, _SEARCHED, _FIRST_ROWS = re.compile(_TELLING.encode()), 50_000, 4_096
 _SAMPLE = 20_480  # rows, as DuckDB takes
-_MOST_RENAMED = 5  # columns that are named
 _USUAL, _ISO = names("BIGINT DATE DOUBLE VARCHAR"), "%Y-%m-%d"
 # What reads files that DuckDB makes nothing of: line ends or quotes of several kinds, rows that are too short.
 PADDING = {"null_padding": "true", "parallel": "false"}
@@ -146,8 +146,7 @@ def oddities(
         phrases += [f"{of}{_without_lines(seen.skipped)}"] if seen.skipped else []
         if (comment := seen.form["comment"]) != "''" and "comment" not in call.options:
             phrases.append(f"{of}without lines that begin with {comment}")
-        phrases += [f"{of}{phrase}" for phrase in _title_row(single, file, seen.names, ask)]
-        phrases += [f"{of}{phrase}" for phrase in _renamed(single, seen, ask)]
+        phrases += [f"{of}{text}" for text in (*_title_row(single, file, seen, ask), *_renamed(single, seen, ask))]
         mark = next((mark for mark in USUAL_MARKS if mark in seen.names[0]), None)
         if len(seen.names) == 1 and mark is not None and MARKS.isdisjoint(call.options):
             line = unclosed_quote(content, mark) if content is not None and is_whole else 0
@@ -241,41 +240,32 @@ def _header(call: FileCall, seen: _Look, ask: Ask, content: bytes | None) -> tup
     return heading(rows[0], rows[1:], is_header=is_header) if rows else ({}, "")
 
 
-def _title_row(call: FileCall, file: str, names: Sequence[str], ask: Ask) -> Iterator[str]:
+def _title_row(call: FileCall, file: str, seen: _Look, ask: Ask) -> Iterator[str]:
     """Give a phrase for a header that names few columns, as a padded title does, where one below names all."""
-    named = named_columns(names)
-    if "header" in call.options or not (named[0] and 2 * sum(named) <= len(names)):
+    named = named_columns(seen.names)
+    if "header" in call.options or not (named[0] and 2 * sum(named) <= len(seen.names)):
         return
     for skip in range(1, _TITLE_LINES + 1):
         below = call._replace(options={**call.options, "skip": str(skip)})
         others = _look(below, ask, {}).names
-        if len(others) != len(names) or not all(named_columns(others)):
+        if len(others) != len(seen.names) or not all(named_columns(others)):
             continue
         # The look passes over a blank line above the header, behind which the reading takes the header for a row.
         with contextlib.suppress(NbtoolsError):
             text = read_types(below, [file], ask).text or below.text({})
             if [[*others]] != [[*map(str, row)] for row in ask(f"SELECT * FROM {text} LIMIT 1")]:
-                count = f"{sum(named)} of {len(names)}"
+                count = f"{sum(named)} of {len(seen.names)}"
                 yield f"the header names {count} columns; skip = {skip} makes a later row the header"
                 return
 
 
 def _renamed(call: FileCall, seen: _Look, ask: Ask) -> Iterator[str]:
     """Give a phrase for columns of the same name, but for its case, of which DuckDB renames all but the first."""
-    if seen.form["header"] == "false" or not may_be_renamed(seen.names):
-        return
-    rows: list[list[Any]] = []
-    with contextlib.suppress(NbtoolsError):
-        rows = ask(f"SELECT * FROM {call.text({**seen.form, 'header': 'false', 'all_varchar': 'true'})} LIMIT 1")
-    own_names = rows[0] if rows and len(rows[0]) == len(seen.names) else []
-    phrases = [
-        f"{text} as {name}"
-        for text, name in zip(own_names, seen.names, strict=False)
-        if text and name.startswith(f"{text}_")
-    ]
-    if phrases:
-        more = f" and {len(phrases) - _MOST_RENAMED:,} more" if len(phrases) > _MOST_RENAMED else ""
-        yield f"columns with the same name: {', '.join(phrases[:_MOST_RENAMED])}{more}"
+    own = call.text({**seen.form, "header": "false", "all_varchar": "true"})
+    if seen.form["header"] == "true" and may_be_renamed(seen.names):
+        with contextlib.suppress(NbtoolsError):
+            rows = ask(f"SELECT * FROM {own} LIMIT 1")
+            yield from name_notes(rows[0] if rows and len(rows[0]) == len(seen.names) else [], seen.names)
 
 
 def way_to_read(call: FileCall, ask: Ask) -> dict[str, str] | None:
@@ -412,9 +402,8 @@ def _read_as_seen(
         types, again = _widened(cells, files, seen, types, unfit)
         counts |= again
         columns = columns._replace(types=types)
-    grouped, commas, marks = list[int](), list[int](), dict[str, str]()
-    if SIGNS.isdisjoint(call.options):
-        grouped = grouped_floats(columns, seen.form["delim"])
+    commas, marks = list[int](), dict[str, str]()
+    grouped = grouped_floats(columns, seen.form["delim"]) if SIGNS.isdisjoint(call.options) else []
     # Only where the types of all columns are said does the reader take none of the others for numbers with such signs.
     if grouped and "auto_detect" in own and (commas := comma_columns(columns)):
         german = cells._replace(call=call._replace(options={**call.options, **_GERMAN}))

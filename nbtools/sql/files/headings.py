@@ -18,7 +18,8 @@ _HOLDS_MOMENT = re.compile(r"(?<!\d)(?:\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d
 _NUMBER, _YEAR = re.compile(r"[+-]?\d[\d.,]*"), re.compile(r"(?:19|20)\d\d")
 _ROW = "its first line is read as a row, because it looks like the lines below it; header = true makes it the header"
 _YEARS = "its first line is read as the header, because it holds years in equal steps; header = false makes it a row"
-_PERHAPS_ROW = "its first line is read as the header, though it looks like a row; header = false makes it a row"
+PERHAPS_ROW = "its first line is read as the header, though it looks like a row; header = false makes it a row"
+"""What is told of a first row that may be one of the others."""
 LIKE_ROWS = 20
 """Rows that a first one is compared with."""
 _LETTERS, _FEWEST_WORDS = 40, 4  # of a line in which a moment stands, and of a sentence
@@ -92,7 +93,7 @@ def heading(first: Sequence[str], rows: Sequence[Sequence[str]], *, is_header: b
     if not is_header:
         return ({"header": "true"}, _YEARS) if names_years(first, rows) else ({}, "")
     sureness = is_row(first, rows)
-    return ({"header": "false"}, _ROW) if sureness else ({}, "" if sureness is False else _PERHAPS_ROW)
+    return ({"header": "false"}, _ROW) if sureness else ({}, "" if sureness is False else PERHAPS_ROW)
 
 
 def names_years(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

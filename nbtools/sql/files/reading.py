@@ -57,7 +57,6 @@ _OF_OBJECTS = (
     "types by its first objects (20,480 at most), {}, to which later values are cast: among whole numbers, 1.5 becomes"
     " 2; sample_size = -1 examines all"
 )
-_MOST_FILES = MOST_HEADERS  # whose first bytes are looked at, and whose skipped lines are told one by one
 MOST_WATCHED = 1_000
 """Files of a pattern whose changes are told."""
 _SHOWN = 200  # letters of an error in a note
@@ -449,7 +448,7 @@ class TextFiles:
         names, paths = [file.name for file in files], {file.name: file.path for file in files}
         grows = {file.name for file in files if file.grows}
         for name, path in paths.items():
-            if len(looks) < _MOST_FILES and path is not None:
+            if len(looks) < MOST_HEADERS and path is not None:
                 looks[name] = look_at(path, is_copied=name in grows)
                 if looks[name].form not in _TEXTS:
                     raise looks[name].reader_error(name)
@@ -511,7 +510,7 @@ class TextFiles:
         if reading.text is None and call != opened.call:
             reading = reading._replace(text=call.text({}))
         if is_csv:
-            phrases = oddities(call, opened.names[:_MOST_FILES], ask, words, content=content, is_whole=is_whole)
+            phrases = oddities(call, opened.names[:MOST_HEADERS], ask, words, content=content, is_whole=is_whole)
             reading = reading._replace(notes=(*filter(None, [what]), *map(self.name, phrases), *reading.notes))
         return reading
 

@@ -13,7 +13,7 @@ from nbtools.texts.sql_quotes import quote_text
 from nbtools.texts.visible import counted
 
 MOST_HEADERS = 64
-"""Text files whose first lines are looked at."""
+"""Text files whose first lines are looked at, and told of one by one where they are skipped."""
 _MOST_FOOTERS = 1000  # to read one takes a hundredth of a look at a text
 _MOST_SAID = 3
 _BY_NAME = {"union_by_name": "true"}

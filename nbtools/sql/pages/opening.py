@@ -66,6 +66,7 @@ def open_pager(
     control: QueryControl,
     settle: Callable[..., TextReading],
     notes: Sequence[FileNote] = (),
+    renames: Sequence[FileNote] = (),
     *,
     has_more: bool = False,
 ) -> Pager:
@@ -89,6 +90,8 @@ def open_pager(
         Looks at all of its text files and returns how they are read.
     notes
         What is to be told of its files now.
+    renames
+        Those that tell of new names of columns of frames.
     has_more
         Whether it names other files too, by patterns or addresses.
     """
@@ -96,7 +99,9 @@ def open_pager(
     alone = quoted[1].replace("''", "'") if quoted else str(name[1] or name[2]) if name else ""
     # A frame gives its cells itself: nothing is copied for the first page.
     if alone in frames and not files:
-        return open_frame(frames[alone], options, is_changed)
+        pager = open_frame(frames[alone], options, is_changed)
+        pager.source.notes = tuple(renames)
+        return pager
     zone = common_zone(map(zones_of, map(types_of, frames.values())))
     options = dataclasses.replace(options, zone=zone)
     folder, engine, remove = _engine_with_folder(options)

@@ -16,11 +16,11 @@ from nbtools.sql.engines.duckdb.known_types import columns_as_text, gaps, with_k
 from nbtools.sql.engines.duckdb.zones import types_of
 from nbtools.sql.engines.protocol import QueryControl
 from nbtools.sql.files.changes import TextReading
-from nbtools.sql.frames import plain_frame
+from nbtools.sql.frames import frame_columns, plain_frame
 from nbtools.sql.results.engine_copy import has_parquet_form, type_from_text
 from nbtools.sql.results.moments import python_values
 from nbtools.sql.results.result import FileNote, QueryResult
-from nbtools.sql.results.rows import unique_names
+from nbtools.sql.results.rows import fold_name, unique_names
 from nbtools.sql.results.texts import SHOWN, cell_text, type_name
 from nbtools.texts.sql_quotes import quote_identifier, quote_text
 from nbtools.texts.visible import counted
@@ -174,10 +174,12 @@ class FrameSource(TableSource):
     """
 
     def __init__(self, frame: Any) -> None:
-        self._frame = plain_frame(frame)
+        self._frame, renames = plain_frame(frame)
+        self.notes = tuple(FileNote(_UNNAMED, text) for text in renames)
         self._for_sql: Any = None
         self._readable: ReadableFrame | None = None
-        self.columns, self.types = _described(self._frame)
+        described = frame_columns(self._frame)
+        self.columns, self.types = tuple(name for name, _ in described), tuple(kind for _, kind in described)
         self.row_count = len(self._frame)
 
     def relation(self, cursor: Any, *, numbered: bool = True) -> str:
@@ -196,7 +198,7 @@ class FrameSource(TableSource):
         if self._for_sql is None:
             self._for_sql = with_known_types(self._frame)
             if texts := columns_as_text(self._frame, types_of(self._frame)):
-                self.notes = (FileNote(_UNNAMED, f"sorted and filtered as text: {', '.join(texts)}"),)
+                self.notes += (FileNote(_UNNAMED, f"sorted and filtered as text: {', '.join(texts)}"),)
         return {_UNNAMED: self._for_sql}
 
     def cells(self, cursor: Any, rows: Sequence[int], columns: Sequence[int], longest: int | None = SHOWN) -> Texts:
@@ -221,12 +223,6 @@ class ClosedSource(TableSource):
     cells = relation
 
 
-def _described(frame: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if hasattr(type(frame), "iloc") or type(frame).__module__.startswith("polars"):
-        return tuple(frame.columns), tuple(map(str, frame.dtypes))
-    return tuple(frame.schema.names), tuple(map(str, frame.schema.types))
-
-
 def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
     """Return the values of a column in some rows."""
     if hasattr(type(frame), "iloc"):
@@ -234,7 +230,9 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
         cells = frame.iloc[where, column]
         if hasattr(cells.dtype, "pyarrow_dtype"):
             return python_values(pa.array(cells))
-        return _with_gaps(frame, column, list(cells.array))
+        values = list(cells.array)
+        pairs = zip(values, gaps(frame.iloc[:, column], values), strict=True)
+        return [None if is_gap else value for value, is_gap in pairs]
     if type(frame).__module__.startswith("polars"):
         series = frame.to_series(column)
         part = series.slice(rows.start, len(rows)) if isinstance(rows, range) else series.gather(list(map(int, rows)))
@@ -245,11 +243,6 @@ def _values(frame: Any, rows: range | Sequence[int], column: int) -> list[Any]:
         values = frame.column(column)
         part = values.slice(rows.start, len(rows)) if isinstance(rows, range) else values.take(list(map(int, rows)))
     return python_values(part)
-
-
-def _with_gaps(frame: Any, column: int, values: list[Any]) -> list[Any]:
-    """Return values of a pandas column with `None` for the missing ones."""
-    return [None if gone else value for value, gone in zip(values, gaps(frame.iloc[:, column], values), strict=True)]
 
 
 class HeadSource(TableSource):
@@ -349,7 +342,7 @@ class CopiedSource(HeadSource):
 
     def _describe(self, cursor: Any, sql: str) -> None:
         described = cursor.execute(f"DESCRIBE {sql}").fetchall()
-        self.columns = tuple(unique_names(str(row[0]) for row in described))
+        self.columns = tuple(unique_names((str(row[0]) for row in described), fold_name))
         self.types = tuple(str(row[1]) for row in described)
 
     def _register(self, cursor: Any) -> None:
@@ -395,15 +388,11 @@ class CopiedSource(HeadSource):
 
     def _copy(self, cursor: Any) -> None:
         texts = {name: kind for name, kind in zip(self.columns, self.types, strict=True) if not has_parquet_form(kind)}
-        casts = (
-            f"CAST({quote_identifier(name)} AS VARCHAR) AS {quote_identifier(name)}"
-            if name in texts
-            else quote_identifier(name)
-            for name in self.columns
-        )
+        casts = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" for name in map(quote_identifier, texts))
+        replaced = f"REPLACE ({casts})" if casts else ""
         named = ", ".join(map(quote_identifier, self.columns))
         copied = cursor.execute(
-            f"COPY (SELECT {', '.join(casts)} FROM ({self._sql}) AS copied({named})) "
+            f"COPY (SELECT * {replaced} FROM ({self._sql}) AS copied({named})) "
             f"TO {quote_text(str(self._target))} (FORMAT parquet)"
         )
         restored = {name: read for name, kind in texts.items() if (read := type_from_text(kind)) is not None}
@@ -426,7 +415,7 @@ class AskedSource(HeadSource):
     def __init__(self, head: QueryResult, copy: Callable[[Path, QueryControl], object], target: Path) -> None:
         super().__init__(target)
         self._copy = copy
-        self.columns, self.types, self.notes = tuple(unique_names(head.columns)), head.types, head.notes
+        self.columns, self.types, self.notes = tuple(unique_names(head.columns, fold_name)), head.types, head.notes
         self._began(head.rows.to_lists())
 
     def finish(self, cursor: Any, control: QueryControl) -> None:

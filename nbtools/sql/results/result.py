@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from nbtools.ground.lazy import duckdb, has
 from nbtools.sql.results.compact import compact
-from nbtools.sql.results.rows import ArrowRows, ResultRows, unique_names
+from nbtools.sql.results.rows import ArrowRows, ResultRows, fold_name, unique_names
 from nbtools.sql.results.texts import as_read, cell_text, kind_of
 from nbtools.texts import html_parts
 from nbtools.texts.other_words import KnowsOtherWords
@@ -223,7 +223,7 @@ class QueryResult(KnowsOtherWords):
 def as_relation(rows: ResultRows, columns: Sequence[str], connection: Any = None) -> Any:
     """Hand rows to DuckDB as a relation of a connection, `None` for the default one; names that repeat get a number."""
     owner = duckdb if connection is None else connection
-    names = unique_names(columns)
+    names = unique_names(columns, fold_name)
     # Arrow hands the columns over without a copy; pandas would round large whole numbers again.
     if has("pyarrow"):
         table = rows.table if isinstance(rows, ArrowRows) else rows.to_arrow()

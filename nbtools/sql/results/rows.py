@@ -34,6 +34,7 @@ DECIMAL = "decimal"
 _TAKE_GAPS = ("datetime", "float", "str")
 _ARROW = {"str": "string", "bool": "bool_", "object": "binary"}
 _DIGITS_IN_A_FLOAT = 15
+_MOST_RENAMED = 5  # columns that are named
 _MOST_IN_A_FLOAT = 2**53  # a float holds each whole number up to here, and rounds beyond
 
 
@@ -66,17 +67,38 @@ def _duration(value: Any) -> Any:
     return dt.timedelta(days=value.months * 30 + value.days, microseconds=value.nanoseconds // 1_000)
 
 
-def unique_names(names: Iterable[str]) -> list[str]:
-    """Return the names with a number where one occurs again: ``a, a`` becomes ``a, a_1``."""
-    all_names = list(names)
-    unique_ones: dict[str, None] = {}
-    for name in all_names:
+def unique_names(names: Iterable[str], fold: Callable[[str], object] = str) -> list[str]:
+    """Return the names with a number where one occurs again: ``a, a`` becomes ``a, a_1``.
+
+    Parameters
+    ----------
+    names
+        The names.
+    fold
+        Returns the same for names that are one to their reader: for SQL `fold_name`.
+    """
+    own = list(names)
+    own_ones, unique_ones = {*map(fold, own)}, dict[object, str]()
+    for name in own:
         unique, number = name, 0
-        while unique in unique_ones or (number and unique in all_names):
+        while fold(unique) in unique_ones or (number and fold(unique) in own_ones):
             number += 1
             unique = f"{name}_{number}"
-        unique_ones[unique] = None
-    return list(unique_ones)
+        unique_ones[fold(unique)] = unique
+    return list(unique_ones.values())
+
+
+def fold_name(name: str) -> bytes:
+    """Return what is the same for all names that are one to DuckDB, which looks past the case of A to Z alone."""
+    return name.encode(errors="surrogatepass").lower()
+
+
+def name_notes(own: Sequence[str | None], names: Sequence[str]) -> list[str]:
+    """Return a phrase for the columns that have another name because theirs occurs before; none where none has."""
+    pairs = zip(own, names, strict=False)
+    phrases = [f"{text} as {name}" for text, name in pairs if text and name.startswith(f"{text}_")]
+    more = f" and {len(phrases) - _MOST_RENAMED:,} more" if len(phrases) > _MOST_RENAMED else ""
+    return [f"columns with the same name: {', '.join(phrases[:_MOST_RENAMED])}{more}"] if phrases else []
 
 
 def types_note(kinds: Sequence[str]) -> dict[bytes, bytes]:

@@ -16,7 +16,7 @@ from nbtools.ground.lazy import need
 from nbtools.ground.paths import stamp_of
 from nbtools.sql.files.cells import Strays, strays_among
 from nbtools.sql.files.doubts import few_strays
-from nbtools.sql.files.headings import LIKE_ROWS, is_row, may_be_row
+from nbtools.sql.files.headings import LIKE_ROWS, PERHAPS_ROW, is_row, may_be_row
 from nbtools.sql.frames import NOTES, as_query_sees
 from nbtools.texts.sql_quotes import quote_text
 from nbtools.texts.values import text_of
@@ -198,11 +198,9 @@ def _frame(path: Path, options: SheetOptions) -> Any:
     if options.header is True and may_be_row(labels := [*map(text_of, frame.columns)]):
         rows = [[*map(text_of, row)] for row in frame.head(LIKE_ROWS).itertuples(index=False)]
         if is_row(labels, rows) is not False:
-            notes.append(
-                "its first row is read as the header, though it looks like a row of data; "
-                "header = false reads it as one"
-            )
-    frame = as_query_sees(frame)
+            notes.append(PERHAPS_ROW)
+    frame, renames = as_query_sees(frame)
+    notes += renames
     missing = _take_words(frame, options.words)
     notes += few_strays(_strays_of(frame, options.words))
     frame.attrs[NOTES] = {"told": notes, "missing": missing}

@@ -15,7 +15,7 @@ import pytest
 from nbtools.jupyter.display.query_frame import QueryFrame
 from nbtools.sql import SqlSession
 from nbtools.sql.engines.duckdb.statement import _PLAIN
-from nbtools.sql.results.rows import ArrowRows, PythonRows, unique_names
+from nbtools.sql.results.rows import ArrowRows, PythonRows, fold_name, unique_names
 from nbtools.texts.values import jsonable
 
 EVERY_TYPE = """
@@ -67,6 +67,9 @@ def test_a_relation_goes_on_in_duckdb(session: SqlSession) -> None:
         numbers = result.to_relation(own)
         assert numbers.columns == ["n", "n_1"]
         assert numbers.aggregate("sum(n)").fetchall() == [(10,)]
+    same = session.query('select 1 as x, 2 as "X", 3 as x_1').to_relation()
+    assert same.columns == ["x", "X_2", "x_1"]
+    assert same.select("x_1, X_2, x").fetchall() == [(3, 2, 1)]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +101,8 @@ def test_names_that_occur_twice_are_kept(session: SqlSession) -> None:
     assert list(result.to_pandas().columns) == ["a", "a"]
     assert result.to_polars().columns == ["a", "a_1"]
     assert unique_names(["a", "a", "a_1", "a"]) == ["a", "a_2", "a_1", "a_3"]
+    assert unique_names(["a", "A", "ä", "Ä", "A_1"]) == ["a", "A", "ä", "Ä", "A_1"]
+    assert unique_names(["a", "A", "ä", "Ä", "A_1", "a"], fold_name) == ["a", "A_2", "ä", "Ä", "A_1", "a_3"]
 
 
 def test_json_keeps_what_it_can_exactly() -> None:

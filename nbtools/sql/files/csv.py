@@ -197,16 +197,11 @@ def as_it_is(
             is_header = is_header and 2 * sum(named_columns(whole.names)) > len(whole.names)
             if is_header and names_columns(whole.names, whole.types):
                 return wider, _FILLED
-        if (
-            seen.skipped
-            and len(files) == 1
-            and MARKS.isdisjoint(call.options)
-            and (better := _other_mark(first, seen, ask))
-        ):
+        better, phrase = _header(first, seen, ask, content)  # nothing where lines are skipped
+        if seen.skipped and len(files) == 1 and MARKS.isdisjoint(call.options):
+            better = _other_mark(first, seen, ask)
             phrase = _without_lines(int(better.get("skip", "0")))
-            return call._replace(options={**call.options, **better}), phrase
-        header, phrase = _header(first, seen, ask, content)
-        return call._replace(options={**call.options, **header}), phrase
+        return call._replace(options={**call.options, **better}), phrase
     return call, ""
 
 
@@ -426,12 +421,9 @@ def _read_many_columns(cells: Cells, files: Sequence[str], types: Sequence[str],
     """Return how a call of so many columns is read that the engine looks at their cells faster itself."""
     text = cells.call.text({**(unsaid(cells.call, seen.form) if len(files) == 1 else {}), "sample_size": "-1"})
     notes = few_strays(_strays_of(cells, types, seen), mark=seen.form["delim"], is_part=True)
-    words = (
-        f"more than {_MOST_COLUMNS} columns: words such as {cells.words[0]} are not read as missing"
-        if cells.words
-        else ""
-    )
-    return CallReading(text, (*filter(None, [words if _nothing(cells.call, cells.words) else ""]), *notes))
+    words = cells.words[:1] if _nothing(cells.call, cells.words) else ()
+    phrase = f"more than {_MOST_COLUMNS} columns: words such as {{}} are not read as missing"
+    return CallReading(text, (*map(phrase.format, words), *notes))
 
 
 def _likely_types(columns: Columns, seen: _Look, content: bytes | None) -> dict[int, str]:

@@ -40,7 +40,7 @@ from nbtools.sql.files.json import broken_line, read_objects
 from nbtools.sql.files.numbers import ways_to_numbers
 from nbtools.sql.files.options import OptionsOfFile, sheet_names, values_of
 from nbtools.sql.files.parquet import durations_in
-from nbtools.sql.files.several import MOST_HEADERS, LeftOut, footers, left_out, mismatch_hint
+from nbtools.sql.files.several import MOST_HEADERS, by_name, footers, left_out, mismatch_hint
 from nbtools.sql.results.result import FileNote
 from nbtools.sql.verdict.edits import TextEdit, origin, rewrite
 from nbtools.sql.verdict.verdict import Verdict, caret_below, line_and_column
@@ -165,7 +165,7 @@ class TextFiles:
         """
         edits = [] if begun is None else list(begun.edits)
         notes = [] if begun is None else list(begun.notes)
-        calls = find_calls(verdict, self.is_named)
+        calls = [call for call in find_calls(verdict, self.is_named) if call.form != "workbook"]
         paths = {name: path for name in verdict.files if (path := self._judged_path(name)) is not None}
         stamps = {path: stamp_in_folder(path) for path in paths.values()} | dict(begun.stamps if begun else {})
         is_plain = begun is None or not begun.edits
@@ -173,15 +173,14 @@ class TextFiles:
             if name.lower().endswith(".parquet"):
                 notes += [FileNote(name, note) for note in durations_in(path)]
         for call in calls:
-            if call.form != "workbook":
-                reading = self._reading(
-                    *(call, engine, control, most_bytes, growing), isolated=isolated, paths=paths, stamps=stamps
-                )
-                if reading.text is not None:
-                    is_plain = is_plain and _is_written_out(call, reading.text)
-                    edits.append(TextEdit(call.start, call.end, call.head + reading.text + call.tail))
-                notes += [FileNote(call.paths[0], note) for note in reading.notes]
-                notes += [FileNote(call.paths[0], str(each), words=each.column) for each in reading.missing]
+            reading = self._reading(
+                *(call, engine, control, most_bytes, growing), isolated=isolated, paths=paths, stamps=stamps
+            )
+            if reading.text is not None:
+                is_plain = is_plain and _is_written_out(call, reading.text)
+                edits.append(TextEdit(call.start, call.end, call.head + reading.text + call.tail))
+            notes += [FileNote(call.paths[0], note) for note in reading.notes]
+            notes += [FileNote(call.paths[0], str(each), words=each.column) for each in reading.missing]
         sql = rewrite(verdict.sql, edits) if edits else verdict.sql
         names = [name for copy, name in self._copied.items() if growing and copy in sql]
         copied = {path for path in growing if path in map(self._path, names)}
@@ -275,7 +274,8 @@ class TextFiles:
             literal = literal._replace(options={**literal.options, **more})
             return ", or ".join(ways_to_numbers(literal, read, sql, ask, self.words)) or None
         names = [file.name for file in self._listed(call, ask)] if '"' in error.message else []
-        return _left_out(_OpenCall(call, names, None), ask, self.words).hint(error, call) or mismatch_hint(error, call)
+        heads = _heads(call, names, ask, self.words)
+        return mismatch_hint(error, call, heads) or left_out(call, heads, len(names), ask).hint(error, call)
 
     def _encoding_hint(self, files: Sequence[str]) -> str | None:
         for name in files:
@@ -348,7 +348,8 @@ class TextFiles:
         is_open = not is_parquet and DECIDED.isdisjoint(call.options)
         try:
             decided = _of_parquet(files, paths) if is_parquet else self._decided(opened, size, most_bytes, ask)
-            phrase = self.name(_left_out(opened, ask, self.words if size <= most_bytes else ()).phrase)
+            heads = _heads(opened.call, opened.names, ask, self.words if size <= most_bytes else ())
+            phrase = self.name(left_out(opened.call, heads, len(opened.names), ask).phrase)
             decided = decided._replace(notes=(*filter(None, [phrase]), *decided.notes))
         except NbtoolsError as exc:
             control.check()
@@ -379,9 +380,8 @@ class TextFiles:
         files = []
         for name, path, size in rows:
             identity, is_settled = identity_of(name if path is None else path)
-            files.append(
-                _File(name, path, size or sum(identity[2:3]), identity if is_settled else None, path in growing)
-            )
+            length = size or sum(identity[2:3])
+            files.append(_File(name, path, length, identity if is_settled else None, path in growing))
         return files
 
     def _literal(self, call: FileCall) -> FileCall:
@@ -466,7 +466,7 @@ class TextFiles:
         encodings = {name: encoding_named or look.encoding for name, look in looks.items() if grows or native is None}
         copied = {name: encoding for name, encoding in encodings.items() if encoding}
         if not copied or self._copies is None:
-            changed = call if options == call.options else call._replace(options=options)
+            changed = call._replace(options=options)
             return _OpenCall(changed, list(map(_literal, names)), files[0].path if files else None)
         copies = {}
         for name, encoding in copied.items():
@@ -496,6 +496,7 @@ class TextFiles:
         what = ""
         if is_csv:
             call, what = as_it_is(call, opened.names, ask, words, content, is_whole=is_whole)
+            call = by_name(call, _heads(call, opened.names, ask, words), len(opened.names))
         if size > most_bytes:
             share = f"of {size / 1_000_000:,.{0 if size >= 10_000_000 else 1}f} MB"
             by_lines = functools.partial(by_first_lines, words=words, content=content) if is_first else by_sample
@@ -521,13 +522,11 @@ def _of_parquet(files: Sequence[_File], named: Collection[str]) -> CallReading:
     return CallReading(notes=durations_in(first[0]) if first else ())
 
 
-def _left_out(opened: _OpenCall, ask: Ask, words: Sequence[str]) -> LeftOut:
-    """Return the columns of some files of a call that it leaves out."""
-    call, files = opened.call, opened.names
+def _heads(call: FileCall, files: Sequence[str], ask: Ask, words: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """Return the names of the columns of each of several files; of no others."""
     if len(files) < 2 or call.form not in {"csv", "other"}:
-        return LeftOut({})
-    heads = footers(files, ask) if call.form == "other" else headers(call, files[:MOST_HEADERS], ask, words)
-    return left_out(call, heads, len(files), ask)
+        return {}
+    return footers(files, ask) if call.form == "other" else headers(call, files[:MOST_HEADERS], ask, words)
 
 
 def _asking(engine: SqlEngine, control: QueryControl) -> Ask:

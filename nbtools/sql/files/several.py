@@ -17,6 +17,8 @@ MOST_HEADERS = 64
 _MOST_FOOTERS = 1000  # to read one takes a hundredth of a look at a text
 _MOST_SAID = 3
 _BY_NAME = {"union_by_name": "true"}
+# With these options, it is said whether columns count by their names or by their places.
+_SAID = frozenset({*_BY_NAME, "columns", "names", "column_names", "auto_detect"})
 _MISMATCHES = (
     re.compile(r'.*Main file schema: (?P<first>.*?)\s+Current file: (?P<file>.*?)\s+Column with name: "(?P<name>.*?)"'),
     re.compile(r'.*column "(?P<name>.*?)" was read .* file "(?P<first>.*?)", but .* in file "(?P<file>.*?)"'),
@@ -53,6 +55,17 @@ def footers(files: Sequence[str], ask: Ask) -> dict[str, list[str]]:
     return heads
 
 
+def by_name(call: FileCall, heads: Mapping[str, Sequence[str]], count: int) -> FileCall:
+    """Return a call that reads each column by its name, where all files have the same ones in other orders.
+
+    DuckDB finds the right cells without that, but compares the types of columns by their places: where these differ, it
+    makes texts of all columns. For the parameters see `left_out`.
+    """
+    orders = {tuple(map(str.casefold, names)) for names in heads.values()}
+    is_same = len(heads) == count and len({*map(frozenset, orders)}) == 1 < len(orders)
+    return call._replace(options={**call.options, **_BY_NAME}) if is_same and _SAID.isdisjoint(call.options) else call
+
+
 def left_out(call: FileCall, heads: Mapping[str, Sequence[str]], count: int, ask: Ask) -> LeftOut:
     """Return the columns that a call leaves out.
 
@@ -68,9 +81,9 @@ def left_out(call: FileCall, heads: Mapping[str, Sequence[str]], count: int, ask
         Runs a query and returns its rows.
     """
     of = f"the columns of {len(heads):,} of {count:,} files were compared" if len(heads) < count else ""
-    if count < 2 or "union_by_name" in call.options:
+    if not heads or "union_by_name" in call.options:
         return LeftOut({})
-    if len({tuple(map(str.casefold, names)) for names in heads.values()}) < 2:
+    if len({frozenset(map(str.casefold, names)) for names in heads.values()}) < 2:
         return LeftOut({}, of)
     there = {name.casefold() for name in described(call, ask, {})}
     pairs = ((file, [name for name in names if name.casefold() not in there]) for file, names in heads.items())
@@ -90,10 +103,19 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_SAID]) + (f" and {more:,} more columns" if more > 0 else "")
 
 
-def mismatch_hint(error: NbtoolsError, call: FileCall) -> str | None:
-    """Let an error say in a few words which file lacks a column, and return the call that reads all; else `None`."""
+def mismatch_hint(error: NbtoolsError, call: FileCall, heads: Mapping[str, Sequence[str]]) -> str | None:
+    """Let an error say in a few words which file lacks a column, and return the call that reads all; else `None`.
+
+    The engine names the first file that differs in any way, such as the type of a column: what is lacking, the names of
+    the columns tell, see `left_out`.
+    """
     match = next(filter(None, (pattern.match(" ".join(error.message.split())) for pattern in _MISMATCHES)), None)
     if match is None:
         return None
-    error.message = f"{match['file']} has no column {match['name']}, which {match['first']} has."
+    there = {file: [*map(str.casefold, names)] for file, names in heads.items()}
+    first_names = heads.get(match["first"], [match["name"]])
+    pairs = [(file, name) for file in there for name in first_names if name.casefold() not in there[file]]
+    pairs += [] if match["file"] in there else [(match["file"], match["name"])]
+    if pairs:
+        error.message = f"{pairs[0][0]} has no column {pairs[0][1]}, which {match['first']} has."
     return f"Read missing columns as NULL: FROM {call.text(_BY_NAME)}"

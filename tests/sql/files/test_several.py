@@ -43,6 +43,39 @@ def test_columns_of_later_files_that_are_left_out_are_told_and_read_by_name(sess
     assert "union_by_name = true" in str(lacking.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "types", "rows"),
+    [
+        ("b,a\n2,9", "a,b\n10,x", ("VARCHAR", "BIGINT"), [["2", 9], ["x", 10]]),
+        ("d,n\n2020-01-02,5", "n,D\n6,2020-01-03", ("DATE", "BIGINT"), [["2020-01-02", 5], ["2020-01-03", 6]]),
+        ("d,n\n2020-01-02,N/A", "n,d\n6,2020-01-03", ("DATE", "BIGINT"), [["2020-01-02", None], ["2020-01-03", 6]]),
+    ],
+)
+def test_columns_in_another_order_have_the_type_that_they_have_in_all_files(
+    session: SqlSession, first: str, second: str, types: tuple[str, ...], rows: list[list[object]]
+) -> None:
+    Path("order1.csv").write_text(first + "\n")
+    Path("order2.csv").write_text(second + "\n")
+    for source in ("'order*.csv'", "read_csv(['order1.csv', 'order2.csv'])"):
+        result = session.query(f"FROM {source}")
+        assert (result.types, result.rows.to_lists()) == (types, rows)
+        with session.open_pages(source) as pages:
+            pages.finish()
+            assert pages.source.types == types
+    if types[0] == "VARCHAR":
+        own = session.query("SELECT max(a) FROM read_csv('order*.csv', types = {'a': 'BIGINT'})")
+        assert (own.types, own.rows.to_lists()) == (("BIGINT",), [[10]])
+
+
+def test_the_file_that_lacks_a_column_is_named_not_one_whose_type_differs(session: SqlSession) -> None:
+    for at, text in enumerate(("a,b\n1,2", "b,a\nq,3", "a,c\n1,2"), 1):
+        Path(f"blame{at}.csv").write_text(text + "\n")
+    for source in ("'blame*.csv'", "read_csv(['blame1.csv', 'blame2.csv', 'blame3.csv'])"):
+        with pytest.raises(SqlFailed, match=re.escape("blame3.csv has no column b, which blame1.csv has.")) as lacking:
+            session.query(f"FROM {source}")
+        assert "union_by_name = true" in str(lacking.value.hint)
+
+
 def test_columns_of_later_parquet_files_that_are_left_out_are_told(session: SqlSession) -> None:
     for year, columns in ((2022, "1 AS id"), (2023, "2 AS id, {'x': {'y': 1}, 'z': 2} AS extra, 3 AS more")):
         Path(f"pq/year={year}").mkdir(parents=True)

@@ -262,6 +262,14 @@ class _Swapped(type(Path())):
         return found
 
 
+def test_columns_of_a_workbook_whose_names_differ_in_case_alone_are_each_read(tmp_path: Path) -> None:
+    pd.DataFrame(_SAME_BUT_FOR_CASE).to_excel(tmp_path / "case.xlsx", index=False)
+    with SqlSession(allowed_paths=[tmp_path]) as session:
+        result = session.query(f"from '{tmp_path / 'case.xlsx'}'")
+    assert (result.columns, result.to_rows()) == (("x", "X_2", "x_1"), [[1, 2, 3]])
+    assert "columns with the same name: X as X_2" in str(result.notes)
+
+
 def test_a_workbook_that_changes_while_it_is_read_can_be_asked_for_again(tmp_path: Path) -> None:
     place = _Swapped(tmp_path / "a.xlsx")
     pd.DataFrame({"a": [1]}).to_excel(str(place), index=False)

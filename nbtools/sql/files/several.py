@@ -116,6 +116,6 @@ def mismatch_hint(error: NbtoolsError, call: FileCall, heads: Mapping[str, Seque
     first_names = heads.get(match["first"], [match["name"]])
     pairs = [(file, name) for file in there for name in first_names if name.casefold() not in there[file]]
     pairs += [] if match["file"] in there else [(match["file"], match["name"])]
-    if pairs:
-        error.message = f"{pairs[0][0]} has no column {pairs[0][1]}, which {match['first']} has."
+    for file, name in pairs[:1]:
+        error.message = f"{file} has no column {name}, which {match['first']} has."
     return f"Read missing columns as NULL: FROM {call.text(_BY_NAME)}"

@@ -197,8 +197,7 @@ def _frame(path: Path, options: SheetOptions) -> Any:
         notes.append(f"{what}; header = {below} makes row {below} the header")
     if options.header is True and may_be_row(labels := [*map(text_of, frame.columns)]):
         rows = [[*map(text_of, row)] for row in frame.head(LIKE_ROWS).itertuples(index=False)]
-        if is_row(labels, rows) is not False:
-            notes.append(PERHAPS_ROW)
+        notes += [] if is_row(labels, rows) is False else [PERHAPS_ROW]
     frame, renames = as_query_sees(frame)
     notes += renames
     missing = _take_words(frame, options.words)

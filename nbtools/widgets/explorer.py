@@ -30,7 +30,7 @@ from nbtools.sql.pages.source import FrameSource
 from nbtools.sql.pages.spelling import Language, quoted, spelled
 from nbtools.sql.plots import columns_of, measure_of, plot_query
 from nbtools.sql.results.result import as_relation
-from nbtools.sql.results.rows import ResultRows
+from nbtools.sql.results.rows import ResultRows, fold_name
 from nbtools.sql.results.texts import NESTED, kind_of, type_name
 from nbtools.texts import html_parts
 from nbtools.texts.shown import RunOutputs
@@ -486,8 +486,8 @@ class Explorer(GridWidget):
         return None if chosen is None else [self._column_index(name) for name in chosen]
 
     def _column_index(self, name: str) -> int:
-        names = [each.casefold() for each in self._pager.source.columns]
-        return names.index(name.casefold())
+        names = [*map(fold_name, self._pager.source.columns)]
+        return names.index(fold_name(name))
 
     def plain_text(self) -> str:
         """Return the first rows, or why there are none."""
@@ -520,8 +520,8 @@ def prepared(
     """
     pager = open_pages(shape.relation)
     try:
-        names = {name.casefold() for name in pager.source.columns}
-        unknown = [name for name in shape.columns or () if name.casefold() not in names]
+        names = {*map(fold_name, pager.source.columns)}
+        unknown = [name for name in shape.columns or () if fold_name(name) not in names]
         if unknown:
             there = f"Columns: {', '.join(pager.source.columns[:_TOLD])}."
             hint = did_you_mean(unknown[0], pager.source.columns, there)

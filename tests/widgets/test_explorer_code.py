@@ -202,3 +202,9 @@ def test_columns_whose_names_differ_in_case_alone_are_filtered_and_handed_back_e
     view.ask("filter", add={"column": 1, "op": "=", "value": "b"})
     assert explorer.relation().fetchall() == [("a", "b", 1)]
     assert "columns with the same name: name as name_2" in explorer.plain_text()
+
+
+def test_a_column_is_chosen_by_its_name_as_sql_takes_it(workbench: Any) -> None:
+    explorer = workbench.explore(pd.DataFrame({"Ä": ["a"], "ä": ["b"]}))
+    explorer.sql = explorer.sql.replace("*", '"ä"')
+    assert (explorer.data().to_dict("list"), explorer.state["shown"]) == ({"ä": ["b"]}, [1])

@@ -170,7 +170,7 @@ RETIRED_NAMES = {
 # Comments for 100 lines of code in each package: reasons that the code does not tell.
 COMMENTS = 4.0
 # Lines of code of the whole package: docstrings, comments and blank lines are free.
-CODE_LINES = 62_950
+CODE_LINES = 63_020
 FILE_LINES = 600
 FUNCTION_LINES = 60  # without the docstring
 PROTOCOL_METHODS = 6

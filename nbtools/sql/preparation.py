@@ -140,9 +140,9 @@ class Preparation:
         self._remote = remote
         self.texts = TextFiles(words, self.readable, copies)
 
-    def name(self, text: str) -> str:
-        """Return a text with URLs in place of the files that stand for them."""
-        return text if self._remote is None else self._remote.name(text)
+    def name(self, text: str, ran: str = "") -> str:
+        """Return a text, of an error of what `ran` perhaps, with URLs in place of the files that stand for them."""
+        return text if self._remote is None else self._remote.name(text, ran)
 
     def check(self, call: Call, control: QueryControl) -> Verdict:
         """Return the verdict, with what to do where it is a refusal; nothing is fetched."""
@@ -189,9 +189,11 @@ class Preparation:
         engine, text, values, verdict = self.verdict(call, control)
         hint = self._hint(call, engine, text, verdict, control)
         # The caret points into what was written, where binding has not moved anything.
-        verdict.raise_if_refused(
-            call.request.sql if len(call.request.sql) == len(text) and call.dialect is None else None, hint=hint
-        )
+        is_same = len(call.request.sql) == len(text) and call.dialect is None
+        if (refusal := verdict.error(call.request.sql if is_same else None, hint=hint)) is not None:
+            refusal.message = self.name(refusal.message, "" if is_same else text)
+            refusal.hint = refusal.hint and self.name(refusal.hint)
+            raise refusal
         self._engines.warn_once(call.connection, engine)
         frames, sources, renames = self._find_sources(call, engine, verdict, control)
         workbooks = reading = None

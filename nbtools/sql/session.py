@@ -512,7 +512,7 @@ class SqlSession(ClosedAtEnd):
             # :name becomes $name; of what is longer or translated the places are others.
             is_same = call.dialect is None and len(source) == len(ran)
             point_back(exc, ready.reading, ran, source if is_same else ran)
-            exc.message = self._preparation.name(self._preparation.texts.name(exc.message))
+            exc.message = self._preparation.name(self._preparation.texts.name(exc.message), ran)
             exc.hint = self._preparation.hint(call, ready, exc, control) or exc.hint
             if not isinstance(exc, SqlInvalid):
                 raise

@@ -100,10 +100,19 @@ def test_a_file_without_end_ends_with_the_time_of_the_query_or_by_stop(session, 
     stop_query(session, f"from '{site}/drip'")
 
 
-def test_errors_name_the_url_and_not_the_copy(session, site, tmp_path):
-    with pytest.raises(SqlInvalid) as caught:
-        session.query(f"select nowhere from '{site}/table.csv'")
-    assert str(tmp_path) not in str(caught.value.to_dict())
+@pytest.mark.parametrize("length", [1, 20, 60, 80, 100, 120, 200])
+def test_errors_name_the_url_and_not_the_copy_wherever_it_lies(site, tmp_path, length):
+    """A long line of the query is cut around the place, in the midst of a path perhaps."""
+    kept = tmp_path / ("k" * length)
+    with SqlSession(downloads=Downloads(kept, allow_private=True)) as session:
+        for sql in ("select nowhere from '{}'", "delete from '{}'", "from '{}'; drop table x", "select getenv('{}')"):
+            for text in (sql, f"{sql} where"):
+                with pytest.raises((SqlInvalid, SqlNotAllowed)) as caught:
+                    session.query(text.format(f"{site}/table.csv"))
+                assert str(tmp_path.parent) not in str(caught.value.to_dict())
+
+
+def test_errors_tell_no_secret_of_a_url(session):
     for bad in ("http://me:secret@127.0.0.1/x.csv", "s3:///x.csv", "s3://bucket/../x.csv", "s3://bucket/*.csv"):
         with pytest.raises(InvalidArguments) as wrong:
             session.query(f"from '{bad}'")

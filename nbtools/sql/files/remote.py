@@ -78,9 +78,9 @@ class RemoteFiles:
         """Tell whether a file was fetched."""
         return path in self._urls
 
-    def name(self, text: str) -> str:
-        """Return a text, of an error perhaps, with the URLs of fetched files in place of their paths."""
-        if str(self._download.folder) in text:
+    def name(self, text: str, ran: str = "") -> str:
+        """Return a text, of an error of what `ran` perhaps, with the URLs of fetched files in place of their paths."""
+        if str(self._download.folder) in text + ran:
             # A line of the query below it is not the one that was written.
             text = text.partition("\n")[0]
             for path, url in self._urls.items():

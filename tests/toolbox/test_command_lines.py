@@ -294,6 +294,16 @@ def test_full_paths_stand_for_the_program_that_the_search_path_finds(call, folde
             programs.check([other])
 
 
+def test_the_files_of_a_script_are_itself_and_its_interpreters_and_end_where_these_go_in_a_circle(tmp_path):
+    for name, line in (("run", "#!/usr/bin/env inner -x"), ("inner", "#!/bin/sh"), ("own", f"#!{tmp_path}/own")):
+        (tmp_path / name).write_text(f"{line}\n")
+        (tmp_path / name).chmod(0o755)
+    programs = Programs(("run", "own"), f"{tmp_path}:{PATH}", installed_only=True)
+    files = programs.files("/usr/bin/env")
+    assert {str(tmp_path / name) for name in ("run", "inner", "own")} | {"/usr/bin/env", "/bin/sh"} <= set(files)
+    assert all(Path(file).exists() for file in files)
+
+
 @pytest.mark.processes
 def test_relative_folders_of_the_search_path_are_not_looked_in(shelf, folder, keeping):
     (folder / "ls").write_text("#!/bin/sh\necho EVIL\n")

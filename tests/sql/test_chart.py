@@ -21,6 +21,7 @@ from nbtools.sql.plots import columns_of, plot_query  # noqa: E402
 from nbtools.sql.results.rows import ArrowRows  # noqa: E402
 from nbtools.sql.results.texts import kind_of  # noqa: E402
 from nbtools.texts.visible import counted  # noqa: E402
+from tests.conftest import mostly_slow  # noqa: E402
 
 
 def luminance(colour: tuple[float, ...]) -> float:
@@ -117,9 +118,11 @@ ROWS = {
 }
 
 
+KINDS = ("bar", "bar:count", "line", "hist", "box", "scatter")
+
+
 @pytest.mark.broad
-@pytest.mark.parametrize("contents", ROWS)
-@pytest.mark.parametrize("kind", ["bar", "bar:count", "line", "hist", "box", "scatter"])
+@pytest.mark.parametrize(("kind", "contents"), mostly_slow(itertools.product(KINDS, ROWS), 5))
 def test_each_mark_that_is_counted_can_be_seen_and_the_rest_is_said(kind: str, contents: str) -> None:
     for type_name, values in TYPES.items():
         lines = [line.format(*values) for line in ROWS[contents]] or ["NULL, NULL LIMIT 0"]

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
+import pytest
+
 import nbtools.jupyter.magics
 import nbtools.memory
 import nbtools.sql
@@ -147,6 +149,7 @@ def test_each_reviewed_dialect_of_an_engine_can_be_asked() -> None:
     assert not unread, f"enter {unread} in DIALECTS of nbtools/sql/verdict/policy.py"
 
 
+@pytest.mark.slow
 def test_each_memory_backend_passes_the_suite_of_repositories() -> None:
     from tests.conformance.conftest import OPENERS, REPOSITORIES
 

@@ -74,6 +74,7 @@ def test_odd_frames_go_in_and_come_out_and_what_changes_is_said(notebook: Notebo
     assert [*map(repr, notebook["back"]["a"])] == ["1", "'x'", "None"]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_variable_stays_what_it_was_where_the_script_has_no_value_for_it(notebook: Notebook) -> None:
     notebook.run("thr = 5")

@@ -115,6 +115,7 @@ answer['after close'] = [path.name for path in pathlib.Path(tempfile.gettempdir(
     assert answer == {**dict.fromkeys(places, "file_limit"), "nested": "ok", "left": True, "after close": []}
 
 
+@pytest.mark.slow
 def test_what_a_session_leaves_counts_in_the_next_run_and_between_them() -> None:
     with Kernels(spares=0, preloads=(), file_bytes=8_000_000) as kernels:
         for n in range(2):

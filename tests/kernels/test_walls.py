@@ -19,7 +19,7 @@ from nbtools import confine
 from nbtools.confine import capabilities
 from nbtools.kernels import Execution, Kernels
 from tests.apart import run_apart
-from tests.conftest import wait_until
+from tests.conftest import mostly_slow, wait_until
 
 pytestmark = [
     pytest.mark.races,
@@ -305,7 +305,7 @@ with Kernels(home=HOME, spares=0, preloads=()) as kernels:
     assert run_apart(code, level=level) == {"read": "", "work": ["42"]}
 
 
-@pytest.mark.parametrize("had", [None, 'sandbox = "strict"\n'], ids=["new", "changed"])
+@pytest.mark.parametrize("had", mostly_slow([None, 'sandbox = "strict"\n'], 2), ids=["new", "changed"])
 def test_a_script_cannot_loosen_the_next_run_in_its_folder(kernels: Kernels, tmp_path: Path, had: str | None) -> None:
     hooks = tmp_path / ".git" / "hooks"
     hooks.mkdir(parents=True)
@@ -422,7 +422,8 @@ os.symlink(os.path.abspath("evil"), kind)
             shutil.rmtree(tmp_path / name)
 
 
-@pytest.mark.parametrize("language", ["python", pytest.param("bash", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["python", "bash"])
 def test_what_a_session_has_started_cannot_plant_between_its_runs(
     kernels: Kernels, tmp_path: Path, language: str
 ) -> None:

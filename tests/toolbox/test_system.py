@@ -90,6 +90,7 @@ def test_a_timeout_ends_the_whole_family_and_keeps_the_output(call):
     wait_until(lambda: not marked("sleep 271.5") and not marked("sleep 272.5"))
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_command_that_does_not_want_to_end_is_killed(call, folder):
     script = (
